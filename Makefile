@@ -1,0 +1,41 @@
+# make test: from nothing to green; make lint; make e2e: real agents, real browser.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+RULES = --line-length 100 --target-version py39 --select E,F,W,B,I,UP,C4,SIM \
+        --per-file-ignores 'tests/*:E501'
+
+.PHONY: test lint e2e bench clean
+
+test: $(VENV)/test
+	$(BIN)/python -m pytest -q --doctest-modules a4p.py tests --ignore=tests/e2e --ignore=tests/bench.py
+
+lint: $(VENV)/lint
+	$(BIN)/ruff check $(RULES) a4p.py tests
+	$(BIN)/mypy --strict --python-version 3.10 --cache-dir $(VENV)/mypy a4p.py
+
+e2e: $(VENV)/test $(VENV)/e2e
+	sh tests/e2e/install.sh
+	$(BIN)/python -m pytest -q tests/e2e
+
+bench: $(VENV)/test
+	$(BIN)/python tests/bench.py
+
+$(VENV)/python:
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/test: $(VENV)/python Makefile
+	$(BIN)/python -m pip install -q --disable-pip-version-check pytest pytest-timeout hypothesis
+	@touch $@
+
+$(VENV)/lint: $(VENV)/python Makefile
+	$(BIN)/python -m pip install -q --disable-pip-version-check ruff mypy
+	@touch $@
+
+$(VENV)/e2e: $(VENV)/python Makefile
+	$(BIN)/python -m pip install -q --disable-pip-version-check selenium
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .hypothesis .ruff_cache

@@ -1,0 +1,2690 @@
+#!/usr/bin/env python3
+"""a4p: answer your coding agents from the phone.
+
+You leave the desk with `a4p.py out`. What Claude Code, Codex or DSH ask from then on reaches
+your phone through ntfy; the tap, the number or the words that come back go into the same
+session as the answer. `a4p.py home` ends it. One file, the standard library, Python >= 3.9.
+A hook prints one JSON object or nothing, exits 0, never hangs, never guesses, never grants:
+where anything is in doubt, the question is asked at the terminal as if a4p were not there.
+
+`grep '^# ===' a4p.py` is the table of contents; a section uses only those above it.
+"""
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing costs a hook 4 ms at every start
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    Json = dict[str, Any]
+
+# === Constants and limits ===================================================
+
+VERSION = "0.1.0"
+REPLY_SUFFIX = "-response"
+DESK_WORDS = ("desk", "终端")  # typed alone on the phone: back to the terminal
+ID_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
+
+OPEN_WAIT = 3.0  # seconds for a stream's `open`, then publish all the same and poll
+PUBLISH_WAIT = 10.0  # seconds for one push, name look-up included
+CONNECT_WAIT = 8.0  # seconds to connect, and for each answer of a request that is no stream
+SILENCE = 77.0  # seconds; ntfy sends a keepalive each 45, so after 77 the socket is dead
+POLL_EVERY = 5.0  # seconds; ntfy refills one request in 5
+POLL_SLOWEST = 30.0
+BACKOFF = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between attempts to open a stream
+TICK = 0.4  # seconds between looks at the registry, the transcript and the agent
+
+STDIN_LIMIT = 10_000_000  # bytes of one hook call
+STDIN_WAIT = 10.0  # seconds for it to arrive
+LINE_LIMIT = 1 << 20  # bytes of one line of a stream
+REPLY_LIMIT = 65_536  # bytes of a reply sent as a text attachment
+MESSAGE_LIMIT = 4095  # bytes; ntfy 2.13 turns 4096 into an attachment, or 400/40014
+BODY_LIMIT = 8191  # bytes of JSON; 8192 are 413/41303
+WHOLE_AIM = 3800  # bytes of JSON that FCM and APNs (4 KB) keep whole
+EXTRA_LIMIT = 16_000  # bytes of JSON with the `a4p` key, for the embedded server alone
+TITLE_LIMIT = 250  # bytes
+BUTTONS = 3  # ntfy refuses a fourth action: 400/40018
+TEXT_FLOOR = 240  # bytes of question text that are worth a push
+LABEL_SHOWN = 48  # bytes of a label once labels are shortened
+LOG_LIMIT = 1_000_000  # bytes of a4p.log; the older half goes
+HOOK_TIMEOUT = 86_400  # seconds, written into the agents' configs
+WAIT_LIMIT = 82_800  # seconds that a call may wait: below HOOK_TIMEOUT
+TAKEN_KEPT = 43_200  # seconds; ntfy's cache replays nothing older than 12 h
+
+ID_FORM = r"q[a-z2-7]{10}"
+TOPIC_FORM = r"[-_A-Za-z0-9]{1,64}"
+EVENT_ID_FORM = r"[A-Za-z0-9]{1,32}"
+
+
+# === Errors =================================================================
+
+
+class A4pError(Exception):
+    """What could not be done: a key of MESSAGES with its values, shown by `main` alone."""
+
+    exit_code = 1
+
+    def __init__(self, key: str, **values: object) -> None:
+        super().__init__(key)
+        self.key = key
+        self.values = values
+
+    def __str__(self) -> str:
+        return self.text("en")
+
+    def text(self, lang: str) -> str:
+        """What is wrong, where, and after " - " the mend."""
+        mend = str(self.values.get("mend", "mend"))
+        return say(lang, self.key, **{**self.values, "mend": say(lang, mend)})
+
+
+class UsageError(A4pError):
+    """Wrong usage or config."""
+
+    exit_code = 2
+
+
+class NoAnswer(A4pError):
+    """Nobody answered in time, or the question was released."""
+
+    exit_code = 3
+
+
+class Refused(A4pError):
+    """The server did not do it: `http` status (0 = no answer at all) and ntfy's `code`."""
+
+    def __init__(self, key: str, http: int = 0, code: int = 0, **values: object) -> None:
+        super().__init__(key, http=http, code=code, **values)
+        self.http = http
+        self.code = code
+
+
+class Released(BaseException):
+    """A signal took the question away: no Exception, so that no handler keeps it."""
+
+
+# === Words for people =======================================================
+
+# key: (English, Chinese). What stands on the phone.
+PHONE = {
+    "question": ("Question", "问题"),
+    "tap": ("Tap a button, or type your own words.", "点按钮，或直接输入文字。"),
+    "number": ("Reply with the number, or your own words.", "回复编号，或直接输入文字。"),
+    "letter": ("Reply with the letter, or your own words.", "回复字母，或直接输入文字。"),
+    "numbers": ("Several may be chosen: reply with the numbers, such as 1,3.",
+                "可多选：回复编号，例如 1,3。"),
+    "letters": ("Several may be chosen: reply with the letters, such as A,C.",
+                "可多选：回复字母，例如 A,C。"),
+    "words": ("Reply with your own words.", "请直接输入文字回复。"),
+    "tagged": ("Several questions wait: begin a typed reply with {tag}.",
+               "有多个问题在等：输入回复时请以 {tag} 开头。"),
+    "browser": ("In a browser: {url}", "用浏览器回复：{url}"),
+    "reply": ("Reply", "回复"),
+    "answered": ("Answered: {answer}", "已回答：{answer}"),
+    "timeout": ("Not answered, back at the terminal", "无人回答，已回到终端"),
+    "released": ("Released, back at the terminal", "已放回终端"),
+    "withdrawn": ("Withdrawn by the agent", "已被代理撤回"),
+    "desk": ("Answered at the desk", "已在电脑前回答"),
+    "lost": ("No longer waiting, see the terminal", "已不再等待，请看终端"),
+    "not_listed": ("{reply} is not on the list ({marks}). Send it again to give it as your words.",
+                   "列表中没有 {reply}（{marks}）。再发一次，就按原话转达。"),
+    "not_text": ("A reply must be plain text, up to 64 KB.", "回复必须是纯文本，最多 64 KB。"),
+    "which": ("Several questions wait. Which one is “{reply}” for?",
+              "有多个问题在等。“{reply}”是回答哪一个的？"),
+}
+
+# key: (English, Chinese). What stands on the terminal.
+MESSAGES = {
+    "out": ("Out: questions go to the phone until {until}.", "外出模式：问题会发到手机，直到 {until}。"),
+    "out_open": ("Out: questions go to the phone. `a4p.py home` ends it.",
+                 "外出模式：问题会发到手机。`a4p.py home` 结束。"),
+    "home": ("Home: questions stay at the terminal.", "在家模式：问题留在终端。"),
+    "released_n": ("Released: {n}.", "已放回终端：{n} 个。"),
+    "server_is": ("Server {server}, topic {topic}.", "服务器 {server}，主题 {topic}。"),
+    "no_config": ("no topic yet - run: a4p.py setup", "还没有主题 - 请运行：a4p.py setup"),
+    "waiting_n": ("Waiting: {n}.", "等待中：{n} 个。"),
+    "waiting_row": ("  {id}  {agent}  {project}  {left} s left  {text}",
+                    "  {id}  {agent}  {project}  还剩 {left} 秒  {text}"),
+    "ask_wait": ("Waiting for the phone: {left} s left (Ctrl-C withdraws)",
+                 "等待手机回复：还剩 {left} 秒（Ctrl-C 撤回）"),
+    "hook_hint": ("`a4p.py hook` is called by agents, with JSON on stdin - run: a4p.py setup",
+                  "`a4p.py hook` 由代理调用，从标准输入读 JSON - 请运行：a4p.py setup"),
+    "sent": ("Sent.", "已发送。"),
+    "no_answer": ("nobody answered in time", "没有人及时回答"),
+    "not_waiting": ("the question was released", "问题已放回终端"),
+    "withdrawn_cli": ("withdrawn", "已撤回"),
+    "config_json": ("{file}, line {line}: not JSON ({detail}) - mend the line or run: "
+                    "a4p.py setup", "{file} 第 {line} 行：不是 JSON（{detail}）- 请修正或运行：a4p.py setup"),
+    "config_value": ("{file}, line {line}: {name} must be {want} - mend it",
+                     "{file} 第 {line} 行：{name} 必须是 {want} - 请修正"),
+    "env_value": ("{name} must be {want} - mend or unset it",
+                  "{name} 必须是 {want} - 请修正或取消"),
+    "config_read": ("{file} cannot be read ({detail}) - check its owner and mode",
+                    "无法读取 {file}（{detail}）- 请检查所有者和权限"),
+    "home_write": ("{file} cannot be written ({detail}) - check the folder, or set A4P_HOME",
+                   "无法写入 {file}（{detail}）- 请检查目录，或设置 A4P_HOME"),
+    "ask_options": ("a question needs a text, and options that differ - check -o",
+                    "提问需要文字和互不相同的选项 - 请检查 -o"),
+    "duration": ("{value} is no duration - write 90, 45s, 10m, 2h or 1d",
+                 "{value} 不是时长 - 请写 90、45s、10m、2h 或 1d"),
+    "no_network": ("{server} cannot be reached ({detail}) - check the network and `server`",
+                   "无法连接 {server}（{detail}）- 请检查网络和 `server`"),
+    "slow_network": ("{server} did not answer within {seconds} s - check the network",
+                     "{server} 在 {seconds} 秒内没有回应 - 请检查网络"),
+    "bad_tls": ("{server} does not prove who it is ({detail}) - check the certificate",
+                "{server} 的证书无法验证（{detail}）- 请检查证书"),
+    "moved": ("{server} answers HTTP {http} and points elsewhere - set `server` to {to}",
+              "{server} 返回 HTTP {http} 并指向别处 - 请把 `server` 设为 {to}"),
+    "refused": ("{server} refused it: HTTP {http}, ntfy code {code} {detail} - {mend}",
+                "{server} 拒绝了请求：HTTP {http}，ntfy 代码 {code} {detail} - {mend}"),
+    "no_ntfy": ("{server} answered, but not as ntfy does (a login page?) - check the network",
+                "{server} 有回应，但不是 ntfy（登录页面？）- 请检查网络"),
+    "socks": ("SOCKS proxies are not supported - set `proxy` to an http:// one, or none",
+              "不支持 SOCKS 代理 - 请把 `proxy` 设为 http:// 代理或留空"),
+    "too_big": ("the question does not fit in one push - it stays at the terminal",
+                "问题太长，一条推送放不下 - 留在终端"),
+    "mend_401": ("the credentials are wrong, see `token`", "凭据错误，请检查 `token`"),
+    "mend_403": ("these credentials may not use this topic", "该凭据无权使用此主题"),
+    "mend_42908": ("the daily quota is used up until midnight UTC; try your own server",
+                   "今日配额已用完（UTC 零点重置）；可改用自己的服务器"),
+    "mend_413": ("the push is too large", "推送过大"),
+    "mend_429": ("wait a minute, fewer requests are allowed", "请等一分钟，请求过于频繁"),
+    "mend": ("see the server's log", "请看服务器日志"),
+    "stdin_slow": ("stdin was not complete within {seconds} s", "{seconds} 秒内没有读完标准输入"),
+    "stdin_big": ("stdin is over {limit} bytes", "标准输入超过 {limit} 字节"),
+    "stdin_json": ("stdin is not JSON: {detail}", "标准输入不是 JSON：{detail}"),
+    "unexpected": ("unexpected {detail} - see {file}", "意外错误 {detail} - 见 {file}"),
+    "setup_done": ("Saved {file} (topic {topic}).", "已保存 {file}（主题 {topic}）。"),
+    "setup_phone": ("On the phone: install ntfy, subscribe to\n    {server}/{topic}\n"
+                    "Whoever knows the topic can read and answer: it is a password.",
+                    "手机上：安装 ntfy，订阅\n    {server}/{topic}\n"
+                    "知道主题的人就能看到并回答：它就是密码。"),
+    "setup_hooks": ("For {agent}, in {file}:", "{agent}，写入 {file}："),
+    "setup_dsh": ("For DSH: a4p.py install dsh", "DSH：a4p.py install dsh"),
+    "setup_next": ("Then: a4p.py out", "然后：a4p.py out"),
+    "installed": ("Installed: {file}", "已安装：{file}"),
+    "uninstalled": ("Removed from: {file}", "已移除：{file}"),
+    "not_installed": ("Nothing of a4p in {file}.", "{file} 中没有 a4p 的内容。"),
+    "foreign_yaml": ("{file} is not a list a4p can add to - put these lines in yourself:\n{lines}",
+                     "{file} 不是 a4p 能添加的列表 - 请自行加入：\n{lines}"),
+    "demo_ask": ("The question is out. Answer it from another terminal:\n  {curl}\n"
+                 "or open {url} in a browser.",
+                 "问题已发出。在另一个终端回答：\n  {curl}\n或用浏览器打开 {url}"),
+    "demo_got": ("Claude Code gets:", "Claude Code 收到："),
+    "demo_push": ("The phone shows:", "手机显示："),
+}
+
+
+def say(lang: str, key: str, **values: object) -> str:
+    """The text of KEY in `lang` ("zh", else English), filled in.
+
+    >>> say("en", "browser", url="https://x/y")
+    'In a browser: https://x/y'
+    >>> say("zh", "question")
+    '问题'
+    """
+    pair = PHONE.get(key) or MESSAGES[key]
+    return pair[1 if lang == "zh" else 0].format(**values)
+
+
+def plain(text: str, limit: int = 200) -> str:
+    r"""`text` as one line that is safe on a terminal, cut to `limit` characters.
+
+    >>> plain("a\n\x1b[31mb")
+    'a \\x1b[31mb'
+    """
+    line = " ".join(text.split())
+    if len(line) > limit:
+        line = line[: limit - 1] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of a duration such as 90, 45s, 10m, 2h or 1d; raises UsageError.
+
+    >>> seconds_of("2h"), seconds_of("1.5m"), seconds_of("90")
+    (7200.0, 90.0, 90.0)
+    """
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:].lower())
+    number = text[:-1] if unit else text
+    if not number.replace(".", "", 1).isascii() or not number.replace(".", "", 1).isdigit():
+        raise UsageError("duration", value=plain(text, 40))
+    seconds = float(number) * (unit or 1)
+    if not 1 <= seconds <= 31_536_000:
+        raise UsageError("duration", value=plain(text, 40))
+    return seconds
+
+
+# === State: the folder, the mode, the log, what waits =======================
+
+
+class Out:
+    """The mode out: `until` (epoch seconds or None) and `wait` (seconds or None)."""
+
+    __slots__ = ("until", "wait")
+
+    def __init__(self, until: int | None, wait: float | None) -> None:
+        self.until = until
+        self.wait = wait
+
+
+def home_dir() -> str:
+    """$A4P_HOME as an absolute path, ~/.a4p where it is not set."""
+    return os.path.abspath(os.environ.get("A4P_HOME") or os.path.expanduser("~/.a4p"))
+
+
+def read_out(home: str) -> Out | None:
+    """The mode out, or None at home. Whoever finds it past its end removes it."""
+    path = os.path.join(home, "out")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = [file.readline(64).strip(), file.readline(64).strip()]
+    except OSError:
+        return None
+    if lines[0] and not lines[0].isdecimal():
+        return None  # not ours: fail towards the terminal
+    until = int(lines[0]) if lines[0] else None
+    if until is not None and until <= time.time():
+        remove(path)
+        return None
+    try:
+        wait = float(lines[1]) if lines[1] else None
+    except ValueError:
+        wait = None
+    return Out(until, wait if wait is None or 1 <= wait <= WAIT_LIMIT else None)
+
+
+def remove(path: str) -> bool:
+    """Unlink; True for the one caller that did it."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
+def make_dir(path: str) -> None:
+    """The folder, 0700 where it is new; raises A4pError."""
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise A4pError("home_write", file=path, detail=error.strerror) from None
+
+
+def write_private(path: str, text: str) -> None:
+    """Write atomically, 0600 under any umask; raises A4pError."""
+    draft = f"{path}.{os.getpid()}.{random_id(4)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(draft, path)
+    except OSError as error:
+        remove(draft)
+        raise A4pError("home_write", file=path, detail=error.strerror) from None
+
+
+def random_id(length: int) -> str:
+    """`length` characters of a-z2-7 from the system's randomness, 5 bits each."""
+    return "".join(ID_LETTERS[byte & 31] for byte in os.urandom(length))
+
+
+class Log:
+    """`a4p.log`: one line for each thing that happened; never a secret, topics shortened."""
+
+    def __init__(self, home: str) -> None:
+        self.path = os.path.join(home, "a4p.log")
+        self.secrets: list[tuple[str, str]] = []
+
+    def hide(self, secret: str, shown: str = "***") -> None:
+        """From now on `shown` stands in the log where `secret` would."""
+        if secret:
+            self.secrets.append((secret, shown))
+
+    def line(self, text: str, *details: str) -> None:
+        """Add a line, `details` indented below it. A log that cannot be written is no error."""
+        rows = [plain(text, 500)] + ["    " + plain(row, 500) for row in details]
+        entry = time.strftime("%Y-%m-%d %H:%M:%S ") + "\n".join(rows) + "\n"
+        for secret, shown in self.secrets:
+            entry = entry.replace(secret, shown)
+        try:
+            self._trim()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+            with os.fdopen(os.open(self.path, flags, 0o600), "ab") as file:
+                file.write(entry.encode("utf-8", "replace"))
+        except (OSError, A4pError):
+            return  # a full disk must not cost an answer
+
+    def _trim(self) -> None:
+        try:
+            if os.stat(self.path).st_size <= LOG_LIMIT:
+                return
+        except FileNotFoundError:
+            return
+        with open(self.path, "rb") as file:
+            file.seek(-LOG_LIMIT // 2, os.SEEK_END)
+            kept = file.read().partition(b"\n")[2]
+        write_private(self.path, kept.decode("utf-8", "replace"))
+
+    def failure(self, what: str, error: BaseException) -> None:
+        """An unexpected error with its traceback."""
+        import traceback
+
+        rows = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        self.line(f"{what}: {type(error).__name__}", *rows.splitlines()[-30:])
+
+
+# The config: key -> (default, the type, what an error says it must be)
+SETTINGS: dict[str, tuple[object, tuple[type, ...], str]] = {
+    "server": ("https://ntfy.sh", (str,), "an http:// or https:// URL"),
+    "topic": ("", (str,), "1 to 55 of a-z A-Z 0-9 - _"),
+    "token": ("", (str,), "text of one line"),
+    "user": ("", (str,), "text of one line"),
+    "password": ("", (str,), "text of one line"),
+    "reply_token": ("", (str,), "text of one line"),
+    "share_token": (False, (bool,), "true or false"),
+    "timeout": (60, (int, float), "seconds, 1 to 82800"),
+    "priority": (4, (int,), "1 to 5"),
+    "lang": ("auto", (str,), '"auto", "en" or "zh"'),
+    "phone": ("", (str,), '"", "android" or "ios"'),
+    "proxy": ("", (str,), "a proxy's http:// URL or empty"),
+    "desk": ("wait", (str,), '"wait" or "beside"'),
+}
+ENVIRONMENT = {"A4P_SERVER": "server", "A4P_TOPIC": "topic", "A4P_TOKEN": "token",
+               "A4P_TIMEOUT": "timeout", "A4P_LANG": "lang"}
+
+
+def setting_fits(key: str, value: object) -> bool:
+    """Whether `value` may stand as `key` in the config.
+
+    >>> setting_fits("priority", 6), setting_fits("topic", "a4p-x"), setting_fits("timeout", True)
+    (False, True, False)
+    """
+    import re
+
+    kinds = SETTINGS[key][1]
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        return False
+    text = str(value)
+    forms = {"server": r"https?://[^\s/?#@]+(/[^\s?#]*)?", "topic": r"|[-_A-Za-z0-9]{1,55}",
+             "lang": r"auto|en|zh", "phone": r"|android|ios", "desk": r"wait|beside",
+             "priority": r"[1-5]", "proxy": r"|\w+://\S+"}
+    if key == "timeout":
+        return 1 <= float(text) <= WAIT_LIMIT
+    return bool(re.fullmatch(forms.get(key, r"[^\r\n\0]*"), text))
+
+
+class Config:
+    """What `config.json` and the environment say; raises UsageError where they are broken."""
+
+    def __init__(self, home: str) -> None:
+        self.path = os.path.join(home, "config.json")
+        self.text = ""
+        self.stored: Json = {}
+        self._read()
+        values = {key: self.stored.get(key, row[0]) for key, row in SETTINGS.items()}
+        self._check(values)
+        self._environment(values)
+        self.server = str(values["server"]).rstrip("/")
+        self.topic = str(values["topic"])
+        self.token = str(values["token"])
+        self.user = str(values["user"])
+        self.password = str(values["password"])
+        self.reply_token = str(values["reply_token"])
+        self.share_token = bool(values["share_token"])
+        self.timeout = float(str(values["timeout"]))
+        self.priority = int(str(values["priority"]))
+        self.phone = str(values["phone"])
+        self.proxy = str(values["proxy"])
+        self.desk = str(values["desk"])
+        self.lang = resolve_lang(str(values["lang"]))
+
+    def _read(self) -> None:
+        import json
+
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                self.text = file.read(1_000_000)
+            found = json.loads(self.text)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise UsageError("config_read", file=self.path, detail=error.strerror) from None
+        except UnicodeDecodeError:
+            raise UsageError("config_json", file=self.path, line=1, detail="not UTF-8") from None
+        except json.JSONDecodeError as error:
+            raise UsageError("config_json", file=self.path, line=error.lineno,
+                             detail=error.msg) from None
+        if not isinstance(found, dict):
+            raise UsageError("config_json", file=self.path, line=1, detail="not an object")
+        self.stored = found
+
+    def _check(self, values: Json) -> None:
+        for key, value in values.items():
+            if not setting_fits(key, value):
+                line = self.text[: max(0, self.text.find(f'"{key}"'))].count("\n") + 1
+                raise UsageError("config_value", file=self.path, line=line, name=key,
+                                 want=SETTINGS[key][2])
+
+    def _environment(self, values: Json) -> None:
+        for name, key in ENVIRONMENT.items():
+            value: Any = os.environ.get(name)
+            if not value:
+                continue
+            if key == "timeout":
+                value = seconds_of(value)
+            if not setting_fits(key, value):
+                raise UsageError("env_value", name=name, want=SETTINGS[key][2])
+            values[key] = value
+
+    @property
+    def secrets(self) -> list[str]:
+        """What must never be seen."""
+        return [s for s in (self.token, self.password, self.reply_token) if s]
+
+    @property
+    def unknown(self) -> list[str]:
+        """The keys of the file that a4p does not know; they are kept."""
+        return [key for key in self.stored if key not in SETTINGS]
+
+    def save(self, **changes: object) -> None:
+        """Merge `changes` into the file, keeping every other key; raises A4pError."""
+        import json
+
+        self.stored.update(changes)
+        make_dir(os.path.dirname(self.path))
+        write_private(self.path, json.dumps(self.stored, indent=2, ensure_ascii=False) + "\n")
+
+
+def resolve_lang(lang: str) -> str:
+    """"zh" or "en"; "auto" follows LC_ALL, LC_MESSAGES and LANG."""
+    if lang == "auto":
+        names = (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
+        lang = next((name for name in names if name), "")
+    return "zh" if lang.lower().startswith("zh") else "en"
+
+
+def process_stamp(pid: int) -> str:
+    """What tells this process from a later one of the same pid; "" when it is gone.
+
+    Linux has the start time in /proc; elsewhere `ps` tells it.
+    """
+    if sys.platform == "win32":
+        return "?"  # os.kill(pid, 0) would send Ctrl-C there
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+    except (OSError, IndexError):
+        if os.path.exists("/proc/self/stat"):
+            return ""
+    import subprocess
+
+    told = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True,
+                          text=True, timeout=5, check=False)
+    return " ".join(told.stdout.split())
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this pid is there."""
+    if sys.platform == "win32":
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+class Pending:
+    """`pending/`: one small file for each question that waits now, on this host."""
+
+    def __init__(self, home: str) -> None:
+        self.folder = os.path.join(home, "pending")
+        self.taken = os.path.join(home, "taken")
+
+    def add(self, entry: Json) -> None:
+        """Put the entry there, marked as this process's; raises A4pError."""
+        import json
+        import socket
+
+        make_dir(self.folder)
+        entry.update(pid=os.getpid(), stamp=process_stamp(os.getpid()), host=socket.gethostname())
+        write_private(self.path(entry["id"]), json.dumps(entry))
+
+    def path(self, question_id: str) -> str:
+        """The entry's file."""
+        return os.path.join(self.folder, question_id + ".json")
+
+    def waits(self, question_id: str) -> bool:
+        """Whether the entry is still there: `home` takes it away."""
+        return os.path.exists(self.path(question_id))
+
+    def drop(self, question_id: str) -> bool:
+        """Take the entry away; True for the one caller that did it."""
+        return remove(self.path(question_id))
+
+    def entries(self) -> list[Json]:
+        """Every readable entry, the oldest first; those of other hosts left out."""
+        import json
+        import re
+        import socket
+
+        found = []
+        for name in self._names():
+            if not re.fullmatch(ID_FORM + r"\.json", name):
+                continue
+            try:
+                with open(os.path.join(self.folder, name), encoding="utf-8") as file:
+                    entry = json.loads(file.read(100_000))
+                if entry["id"] + ".json" == name and entry["host"] == socket.gethostname():
+                    found.append(entry)
+            except (OSError, ValueError, TypeError, KeyError):
+                continue  # going away just now, or not ours
+        return sorted(found, key=lambda entry: (entry.get("since", 0), entry["id"]))
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.folder)
+        except OSError:
+            return []
+
+    def live(self) -> list[Json]:
+        """The entries whose process is there, the oldest first."""
+        return [entry for entry in self.entries() if self._lives(entry)]
+
+    def dead(self) -> list[Json]:
+        """The entries left by processes that are gone, each handed to one caller only."""
+        return [entry for entry in self.entries()
+                if not self._lives(entry) and self.drop(entry["id"])]
+
+    def _lives(self, entry: Json) -> bool:
+        pid, stamp = entry.get("pid"), entry.get("stamp")
+        return isinstance(pid, int) and bool(stamp) and process_stamp(pid) == stamp
+
+    def take(self, event_id: str) -> bool:
+        """Claim one reply for good; True for one caller of all processes, ever."""
+        make_dir(self.taken)
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+        try:
+            os.close(os.open(os.path.join(self.taken, event_id), flags, 0o600))
+        except FileExistsError:
+            return False
+        self._forget()
+        return True
+
+    def _forget(self) -> None:
+        oldest = time.time() - TAKEN_KEPT - 3600
+        for name in os.listdir(self.taken)[:200]:
+            path = os.path.join(self.taken, name)
+            try:
+                if os.stat(path).st_mtime < oldest:
+                    remove(path)
+            except OSError:
+                continue
+
+
+class State:
+    """All of $A4P_HOME: `config` (raises UsageError when first read), `pending`, `log`."""
+
+    def __init__(self, home: str = "") -> None:
+        self.home = home or home_dir()
+        self.pending = Pending(self.home)
+        self.log = Log(self.home)
+        self._config: Config | None = None
+
+    @property
+    def config(self) -> Config:
+        """The config, read once; from then on the log hides its secrets."""
+        if self._config is None:
+            self._config = Config(self.home)
+            for secret in self._config.secrets:
+                self.log.hide(secret)
+            if self._config.topic:
+                self.log.hide(self._config.topic, shorten(self._config.topic))
+        return self._config
+
+
+def shorten(topic: str) -> str:
+    """A topic as it may be shown.
+
+    >>> shorten("a4p-abcdefghijklmnopqrstuvwxyz")
+    'a4p-abc…'
+    """
+    return topic[:7] + "…" if len(topic) > 10 else topic[:2] + "…"
+
+
+# === The model: question, option, reply, answer =============================
+
+
+class Option:
+    """One choice: `label` is the answer, the rest is shown where there is room."""
+
+    __slots__ = ("label", "description", "priority", "danger")
+
+    def __init__(self, label: str, description: str = "", priority: str = "",
+                 danger: bool = False) -> None:
+        self.label = label
+        self.description = description
+        self.priority = priority
+        self.danger = danger
+
+
+class Question:
+    """A text with options. `key` is what the agent finds its answer by."""
+
+    __slots__ = ("key", "header", "text", "options", "multi")
+
+    def __init__(self, key: str, header: str, text: str, options: Sequence[Option] = (),
+                 multi: bool = False) -> None:
+        self.key = key
+        self.header = header
+        self.text = text
+        self.options = list(options)
+        self.multi = multi and bool(options)
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels in their order."""
+        return [option.label for option in self.options]
+
+    @property
+    def lettered(self) -> bool:
+        """Whether the list has letters: some label would itself be read as a number."""
+        return any(number_of(fold(label)) is not None for label in self.labels)
+
+    @property
+    def marks(self) -> list[str]:
+        """What stands before each option: 1, 2, 3, or A, B, C without the letters that are labels.
+
+        >>> Question("", "", "", [Option("8"), Option("a"), Option("9")]).marks
+        ['B', 'C', 'D']
+        """
+        if not self.lettered:
+            return [str(number) for number in range(1, len(self.options) + 1)]
+        labels = {fold(label) for label in self.labels}
+        letters = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c.lower() not in labels]
+        return [letters[i] if i < len(letters) else f"{letters[0]}{i}"
+                for i in range(len(self.options))]
+
+
+class Answer:
+    """What the agent gets: the `selected` labels, and the person's own words, "" for none."""
+
+    __slots__ = ("selected", "text")
+
+    def __init__(self, selected: Sequence[str] = (), text: str = "") -> None:
+        self.selected = list(selected)
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"Answer({self.selected!r}, {self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Answer) and repr(self) == repr(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def joined(self) -> str:
+        """For people: labels and words in one line."""
+        return ", ".join([*self.selected, *([self.text] if self.text else [])])
+
+
+class NotListed:
+    """A reply that looks like a choice but is none: it is asked back. `marks` as typed."""
+
+    __slots__ = ("marks",)
+
+    def __init__(self, marks: str) -> None:
+        self.marks = marks
+
+
+def fold(text: str) -> str:
+    """For comparing only: NFKC, no emoji dressing, outer space or case.
+
+    >>> fold(" ３️⃣ "), fold("Ｄocker"), fold("❸")
+    ('3', 'docker', '3')
+    """
+    import unicodedata
+
+    text = "".join(c for c in text if c not in "\ufe0e\ufe0f\u20e3\u200b\u200d\ufeff")
+    if len(text.strip()) == 1 and not text.strip().isdecimal():
+        text = str(unicodedata.digit(text.strip(), text))
+    return unicodedata.normalize("NFKC", text).strip().casefold()
+
+
+CHINESE_DIGITS = {c: n for n, c in enumerate("零一二三四五六七八九")} | {"两": 2}
+CHINESE_NUMBER = "[一二三四五六七八九]?十[一二三四五六七八九]?|[零一二两三四五六七八九]"
+NUMBER = rf"\d{{1,9}}|[①-⒛]|{CHINESE_NUMBER}"
+LETTER = "[a-z][0-9]{0,2}"
+MARK = (r"(?:(?:option|choice|answer|number|no\.|选项|选择|答案|选|第|编号)\s*)?[#＃(（\[【]*"
+        r"(?P<mark>{form})(?:\s*[)）\]】])*(?:\s*(?:个选项|个|项|号|种|条))?")
+ENDS = r"(?![a-z\d]|[.:]\d)"  # not in the middle of 3rd, 10k, 4.5 or 12:30
+SEPARATOR = r"(?=[\s,;/、，；+&|和与及跟])\s*(?:[,;/、，；+&|]\s*)?(?:(?:and\b|和|与|及|跟)\s*)?"
+CLOSING = r"[\s.。,，、!！)\]~吧]*"
+
+
+def number_of(folded: str) -> int | None:
+    """The number that a folded text means, in any usual dress; None where it means more.
+
+    >>> [number_of(fold(t)) for t in ("３", "3.", "(3)", "#3", "③", "选3", "option 3", "03")]
+    [3, 3, 3, 3, 3, 3, 3, 3]
+    >>> [number_of(fold(t)) for t in ("第三个", "选十二", "３号", "二十一", "3 days", "4.5", "-3", '"3"')]
+    [3, 12, 3, 21, None, None, None, None]
+    """
+    import re
+
+    found = re.fullmatch(MARK.format(form=NUMBER) + CLOSING, folded)
+    return None if found is None else digits_of(found["mark"])
+
+
+def digits_of(mark: str) -> int:
+    """The value of decimal digits of any script, or of a Chinese number below 100.
+
+    >>> digits_of("12"), digits_of("十"), digits_of("二十"), digits_of("十二")
+    (12, 10, 20, 12)
+    """
+    if mark.isdecimal():
+        return int(mark)
+    tens, ten, ones = mark.partition("十")
+    if not ten:
+        return CHINESE_DIGITS[tens[0]]
+    return 10 * CHINESE_DIGITS.get(tens, 1) + CHINESE_DIGITS.get(ones, 0)
+
+
+def interpret(reply: str, question: Question) -> Answer | NotListed:
+    """What a reply text means: a label, a place on the list, or the person's own words.
+
+    >>> db = Question("", "", "", [Option("Docker"), Option("systemd"), Option("local only")])
+    >>> interpret("３", db), interpret("docker", db), interpret("3 days", db)
+    (Answer(['local only'], ''), Answer(['Docker'], ''), Answer([], '3 days'))
+    >>> interpret("9", db).marks
+    '9'
+    """
+    reply = reply.strip()
+    if not question.options:
+        return Answer([], reply)
+    label = label_of(reply, question.labels)
+    if label is not None:
+        return Answer([label])
+    place = place_of(fold(reply), question)
+    if place is not None:
+        return Answer([question.labels[place]])
+    if question.multi:
+        return interpret_multi(reply, question)
+    if not question.lettered and number_of(fold(reply)) is not None:
+        return NotListed(reply)
+    return Answer([], reply)
+
+
+def label_of(text: str, labels: Sequence[str]) -> str | None:
+    """The label that `text` is: to the letter, else the only one ignoring case and space."""
+    if text in labels:
+        return text
+    same = [label for label in labels if fold(label) == fold(text)]
+    return same[0] if len(same) == 1 else None
+
+
+def place_of(folded: str, question: Question) -> int | None:
+    """The index in the list that a folded text names, else None."""
+    import re
+
+    marks = [mark.lower() for mark in question.marks]
+    if not question.lettered:
+        number = number_of(folded)
+        return number - 1 if number is not None and 0 < number <= len(marks) else None
+    found = re.fullmatch(MARK.format(form=LETTER) + CLOSING, folded)
+    return marks.index(found["mark"]) if found and found["mark"] in marks else None
+
+
+def interpret_multi(reply: str, question: Question) -> Answer | NotListed:
+    """A reply to a question where several may be chosen: `1,3`, labels, `1,3 and then words`.
+
+    >>> q = Question("", "", "", [Option("a1"), Option("b1"), Option("c1")], multi=True)
+    >>> interpret("1、3", q), interpret("1,3 and log it", q), interpret("2: but later", q)
+    (Answer(['a1', 'c1'], ''), Answer(['a1', 'c1'], 'and log it'), Answer(['b1'], 'but later'))
+    >>> interpret("3 replicas please", q), interpret("B1, c1", q)
+    (Answer([], '3 replicas please'), Answer(['b1', 'c1'], ''))
+    """
+    import re
+
+    parts = [label_of(part, question.labels) for part in re.split(r"\s*[,，、;；\n]\s*", reply)]
+    if len(parts) > 1 and all(parts):
+        return ordered({part for part in parts if part is not None}, question)
+    marks, words = leading_marks(reply, question)
+    places = [place_of(fold(mark), question) for mark in marks]
+    if not marks or (words and None in places):
+        return Answer([], reply)
+    if None in places:
+        return NotListed(reply)
+    chosen = {question.labels[place] for place in places if place is not None}
+    return ordered(chosen, question, words)
+
+
+def ordered(chosen: set[str], question: Question, words: str = "") -> Answer:
+    """The answer with the chosen labels in the list's order."""
+    return Answer([label for label in question.labels if label in chosen], words)
+
+
+def leading_marks(reply: str, question: Question) -> tuple[list[str], str]:
+    """The list marks that a reply starts with, and the words behind them.
+
+    Words count only behind several marks, or behind one with a separator: "3 days" has none.
+    """
+    import re
+
+    item = MARK.format(form=LETTER if question.lettered else NUMBER) + ENDS
+    mark, separator = re.compile(item, re.I), re.compile(SEPARATOR, re.I)
+    marks: list[str] = []
+    at, found = 0, mark.match(reply)
+    while found:
+        marks.append(found["mark"])
+        at = found.end()
+        between = separator.match(reply, at)
+        found = mark.match(reply, between.end()) if between else None
+    rest = reply[at:]
+    words = re.sub(r"^[\s,;:：，；、.。)\]]+", "", rest)
+    parted = len(marks) > 1 or re.match(r"\s*[,;:：，；、.。)]", rest)
+    return (marks, words) if parted or not words else ([], reply)
+
+
+# === The ntfy client ========================================================
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine itself.
+
+    >>> is_loopback("localhost"), is_loopback("127.8.0.1"), is_loopback("ntfy.sh")
+    (True, True, False)
+    """
+    return host in ("localhost", "::1") or bool(host.startswith("127.") and
+                                                host.replace(".", "").isdigit())
+
+
+def within(seconds: float, work: Callable[[], Any], server: str) -> Any:
+    """The result of `work`, or Refused after `seconds`: a name look-up has no timeout of its own."""
+    import queue
+    import threading
+
+    done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            done.put((work(), None))
+        except Exception as error:
+            done.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        result, error = done.get(timeout=seconds)
+    except queue.Empty:
+        raise Refused("slow_network", server=server, seconds=int(seconds)) from None
+    if error:
+        raise error
+    return result
+
+
+class Ntfy:
+    """One ntfy server with one set of credentials. Everything raises Refused."""
+
+    def __init__(self, config: Config) -> None:
+        import urllib.parse
+
+        self.server = config.server
+        parts = urllib.parse.urlsplit(config.server)
+        self.host = parts.hostname or ""
+        self.secure = parts.scheme == "https"
+        self.auth = authorization(config)
+        self.proxy = config.proxy
+        self._context: Any = None
+
+    def publish(self, body: Json) -> Json:
+        """Publish JSON to the server's root; returns the message as the server stored it."""
+        import json
+        import re
+
+        status, found = self._call("POST", "/", encode(body))
+        try:
+            message = json.loads(found)
+            fits = (message["event"] == "message" and message["topic"] == body["topic"]
+                    and re.fullmatch(EVENT_ID_FORM, message["id"])
+                    and isinstance(message["time"], int))
+        except (ValueError, TypeError, KeyError):
+            fits = None
+        if not fits:
+            raise Refused("no_ntfy", http=status, server=self.server)
+        return dict(message)
+
+    def delete(self, topic: str, sequence_id: str) -> None:
+        """Take a push off the phone; servers older than ntfy 2.16 refuse it."""
+        self._call("DELETE", f"/{topic}/{sequence_id}")
+
+    def poll(self, topics: Sequence[str], since: str) -> list[Json]:
+        """The cached messages after `since` (an id, or epoch seconds)."""
+        _, found = self._call("GET", f"/{','.join(topics)}/json?poll=1&since={since}")
+        return [event for event in map(event_of, found.split(b"\n")) if event]
+
+    def fetch(self, url: str) -> bytes:
+        """An attachment of this server, at most REPLY_LIMIT bytes; raises Refused."""
+        if not url.startswith(self.server + "/file/"):
+            raise Refused("no_ntfy", server=self.server)
+        return self._call("GET", url[len(self.server):])[1]
+
+    def stream(self, topics: Sequence[str], since: str) -> Stream:
+        """An open stream on `topics`; after `since` (an event's id) where it is given."""
+        path = f"/{','.join(topics)}/json" + (f"?since={since}" if since else "")
+        response, sockets = self._open("GET", path, None, SILENCE)
+        return Stream(response, sockets)
+
+    def _call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        response, _ = self._open(method, path, body, CONNECT_WAIT)
+        try:
+            with response:
+                return response.status, response.read(LINE_LIMIT * 10)
+        except OSError as error:
+            raise self._failure(error) from None
+        except Exception as error:  # http.client's IncompleteRead and its kin
+            raise self._failure(error) from None
+
+    def _open(self, method: str, path: str, body: bytes | None, idle: float) -> Any:
+        import urllib.request
+
+        request = urllib.request.Request(self.server + path, data=body, method=method)
+        request.add_header("User-Agent", "a4p/" + VERSION)
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
+        if self.auth:
+            request.add_unredirected_header("Authorization", self.auth)
+        sockets: list[Any] = []
+        try:
+            response = self._opener(idle, sockets).open(request, timeout=CONNECT_WAIT)
+        except Exception as error:
+            raise self._failure(error) from None
+        if response.status != 200:
+            with response:
+                raise self._refusal(response)
+        return response, sockets
+
+    def _opener(self, idle: float, sockets: list[Any]) -> Any:
+        """An opener of just the handlers needed: none that follows a redirect.
+
+        `sockets` receives the connection's socket, so that another thread can shut it down.
+        """
+        import http.client
+        import urllib.request
+
+        class Plain(http.client.HTTPConnection):
+            def connect(self) -> None:
+                super().connect()
+                self.sock.settimeout(idle)
+                sockets.append(self.sock)
+
+        class Tls(http.client.HTTPSConnection):
+            def connect(self) -> None:
+                super().connect()
+                self.sock.settimeout(idle)
+                sockets.append(self.sock)
+
+        class PlainHandler(urllib.request.HTTPHandler):
+            def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+                return self.do_open(Plain, req)
+
+        class TlsHandler(urllib.request.HTTPSHandler):
+            def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+                return self.do_open(Tls, req, context=context)
+
+        opener = urllib.request.OpenerDirector()
+        opener.add_handler(urllib.request.ProxyHandler(self._proxies()))
+        opener.add_handler(PlainHandler())
+        if self.secure:  # a context costs 20 ms, and 3.12 makes one in every HTTPSHandler
+            context = self._tls()
+            opener.add_handler(TlsHandler(context=context))
+        return opener
+
+    def _proxies(self) -> dict[str, str]:
+        import urllib.request
+
+        if is_loopback(self.host):
+            return {}
+        scheme = "https" if self.secure else "http"
+        proxy = self.proxy
+        if not proxy and not urllib.request.proxy_bypass(self.host):
+            found = urllib.request.getproxies()
+            proxy = found.get(scheme) or found.get("all", "")
+        if proxy.startswith("socks"):
+            raise Refused("socks")
+        return {scheme: proxy} if proxy else {}
+
+    def _tls(self) -> Any:
+        import ssl
+
+        if self._context is None:
+            self._context = ssl.create_default_context()
+        return self._context
+
+    def _failure(self, error: Exception) -> Refused:
+        import ssl
+
+        if isinstance(error, Refused):
+            return error
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return Refused("bad_tls", server=self.server, detail=plain(reason.verify_message))
+        if isinstance(reason, TimeoutError) or "timed out" in str(reason):
+            return Refused("slow_network", server=self.server, seconds=int(CONNECT_WAIT))
+        detail = plain(getattr(reason, "strerror", None) or str(reason) or type(reason).__name__)
+        return Refused("no_network", server=self.server, detail=detail)
+
+    def _refusal(self, response: Any) -> Refused:
+        import json
+        import urllib.parse
+
+        http = response.status
+        if 300 <= http < 400:
+            there = urllib.parse.urlsplit(str(response.headers.get("Location", "")))
+            to = plain(f"{there.scheme}://{there.netloc}" if there.netloc else "?")
+            return Refused("moved", http=http, server=self.server, to=to)
+        try:
+            found = json.loads(response.read(LINE_LIMIT))
+            code, detail = int(found["code"]), plain(str(found["error"]))
+        except (ValueError, TypeError, KeyError, OSError):
+            code, detail = 0, ""
+        mends = {401: "mend_401", 403: "mend_403", 413: "mend_413", 429: "mend_429"}
+        mend = "mend_42908" if code == 42908 else mends.get(http, "mend")
+        return Refused("refused", http=http, code=code, server=self.server, detail=detail, mend=mend)
+
+
+class Stream:
+    """The lines of one open stream as events; `embedded` where the server is a4p's own."""
+
+    def __init__(self, response: Any, sockets: list[Any]) -> None:
+        self.response = response
+        self.sockets = sockets
+        self.embedded = response.headers.get("X-A4P") == "1"
+
+    def __iter__(self) -> Iterator[Json]:
+        """Each event until the stream ends; a break ends it, too."""
+        import http.client
+
+        whole = True
+        try:
+            while True:
+                line = self.response.readline(LINE_LIMIT)
+                if not line:
+                    return
+                ends = line.endswith(b"\n")
+                event = event_of(line) if whole and ends else None
+                whole = ends  # what follows the first part of an overlong line is no event
+                if event:
+                    yield event
+        except (OSError, ValueError, http.client.HTTPException):
+            return  # cut, reset, silent for SILENCE, or shut down by `close`
+
+    def close(self) -> None:
+        """End the stream, from any thread."""
+        import socket
+
+        for sock in self.sockets:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # gone already
+
+
+def authorization(config: Config) -> str:
+    """The Authorization header's value: Bearer, Basic, or "" for no header at all."""
+    import base64
+
+    if config.token:
+        return "Bearer " + config.token
+    if config.user or config.password:
+        pair = f"{config.user}:{config.password}".encode()
+        return "Basic " + base64.b64encode(pair).decode()
+    return ""
+
+
+def encode(body: Json) -> bytes:
+    r"""JSON as ntfy counts it best: UTF-8, not \u escapes (ntfy 2.13: 4095 bytes of Cyrillic
+    escaped are over the limit); a lone surrogate becomes "?"."""
+    import json
+
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def event_of(line: bytes) -> Json | None:
+    """The event on a line of a stream, None for anything that is none."""
+    import json
+
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
+
+
+class Inbox:
+    """All that arrives on the topics for as long as a call waits, as one queue of events.
+
+    One thread reads the stream and opens it again after a break; another polls while there is
+    no open stream. `since` is the id of the question's own push: ntfy gives exactly what came
+    after it. Each event carries the number of the request that brought it as `via`.
+    """
+
+    def __init__(self, ntfy: Ntfy, topics: Sequence[str]) -> None:
+        import queue
+        import threading
+
+        self.ntfy = ntfy
+        self.topics = list(topics)
+        self.since = ""
+        self.embedded = False
+        self.refusal: Refused | None = None
+        self.opened = threading.Event()  # the first `open` or the first refusal came
+        self.requests = 0
+        self._events: queue.SimpleQueue[Json] = queue.SimpleQueue()
+        self._live = threading.Event()
+        self._poll_wanted = threading.Event()
+        self._closed = threading.Event()
+        self._stream: Stream | None = None
+        for loop in (self._stream_loop, self._poll_loop):
+            threading.Thread(target=loop, daemon=True).start()
+
+    def get(self, seconds: float) -> Json | None:
+        """The next message within `seconds`, else None."""
+        import queue
+
+        try:
+            return self._events.get(timeout=max(0.001, seconds))
+        except queue.Empty:
+            return None
+
+    def follow(self, push_id: str, requests_before: int) -> None:
+        """From now on breaks are bridged from this push; look at once where one may have been."""
+        self.since = push_id
+        if not self._live.is_set() or self.requests != requests_before:
+            self._poll_wanted.set()
+
+    def close(self) -> None:
+        """End both threads."""
+        self._closed.set()
+        self._poll_wanted.set()
+        if self._stream:
+            self._stream.close()
+
+    def _stream_loop(self) -> None:
+        failures = 0
+        while not self._closed.is_set():
+            began = time.monotonic()
+            try:
+                self._read_stream()
+            except Refused as error:
+                if error.http == 403 and len(self.topics) == 2:
+                    del self.topics[1]  # the question's topic may not be readable: it is only a help
+                    continue
+                self._refused(error)
+            self._live.clear()
+            self._poll_wanted.set()
+            failures = 0 if time.monotonic() - began > 10 else failures + 1
+            self._closed.wait(BACKOFF[min(failures, len(BACKOFF)) - 1] if failures else 0.3)
+
+    def _refused(self, error: Refused) -> None:
+        if error.http in (401, 403) or error.key in ("moved", "bad_tls", "socks"):
+            self.refusal = error
+        self.opened.set()
+
+    def _read_stream(self) -> None:
+        via = self._request()
+        self._stream = stream = self.ntfy.stream(self.topics, self.since)
+        self.embedded = stream.embedded
+        if self._closed.is_set():
+            stream.close()
+        for event in stream:
+            if event["event"] == "open":
+                self._live.set()
+                self.opened.set()
+            self._put(event, via)
+
+    def _poll_loop(self) -> None:
+        pause = POLL_EVERY
+        while True:
+            self._poll_wanted.wait()
+            if self._closed.is_set():
+                return
+            if self._live.is_set():
+                self._poll_wanted.clear()
+            if self.since:
+                pause = self._poll(pause)
+            self._closed.wait(pause if self.since else 0.2)
+
+    def _poll(self, pause: float) -> float:
+        """Poll once; returns the seconds to wait before the next."""
+        via = self._request()
+        try:
+            events = self.ntfy.poll(self.topics, self.since)
+        except Refused:
+            return min(pause * 2, POLL_SLOWEST)
+        for event in events:
+            self._put(event, via)
+        return POLL_EVERY if self._live.is_set() else min(pause * 1.2, POLL_SLOWEST)
+
+    def _request(self) -> int:
+        self.requests += 1
+        return self.requests
+
+    def _put(self, event: Json, via: int) -> None:
+        import re
+
+        if (event["event"] == "message" and isinstance(event.get("time"), int)
+                and re.fullmatch(EVENT_ID_FORM, str(event.get("id")))
+                and isinstance(event.get("topic"), str)):
+            self.put({**event, "via": via})
+
+    def put(self, event: Json) -> None:
+        """Add an event to the queue."""
+        self._events.put(event)
+
+
+# === The push: what the phone shows =========================================
+
+
+class Sender:
+    """Who asks: the agent's title, the project, how many questions the call holds."""
+
+    __slots__ = ("agent", "project", "session")
+
+    def __init__(self, agent: str, project: str = "", session: str = "") -> None:
+        self.agent = agent
+        self.project = project
+        self.session = session
+
+
+class Push:
+    """One question on its way to the phone: composes the ntfy message for it."""
+
+    def __init__(self, config: Config, sender: Sender, question: Question,
+                 place: tuple[int, int] = (1, 1), tag: str = "", embedded: bool = False) -> None:
+        self.config = config
+        self.sender = sender
+        self.question = question
+        self.place = place
+        self.tag = tag
+        self.embedded = embedded
+        self.id = "q" + random_id(10)
+        self.deadline = 0.0
+        self.reply_url = f"{config.server}/{config.topic}{REPLY_SUFFIX}"
+
+    def say(self, key: str, **values: object) -> str:
+        """A text in the phone's language."""
+        return say(self.config.lang, key, **values)
+
+    @property
+    def title(self) -> str:
+        """`Claude: Database (2/3)`, at most TITLE_LIMIT bytes."""
+        count = f" ({self.place[0]}/{self.place[1]})" if self.place[1] > 1 else ""
+        header = " ".join(self.question.header.split()) or self.say("question")
+        return cut_end(f"{self.sender.agent}: {header}", TITLE_LIMIT - len(count)) + count
+
+    def compose(self) -> Json:
+        """The JSON to publish, made smaller until it fits; raises A4pError("too_big").
+
+        What gives way: descriptions, the middle of the text, the buttons, the shown labels.
+        """
+        button = self._button_headers() is not None and self._few()
+        for limit, most in ((WHOLE_AIM, WHOLE_AIM), (BODY_LIMIT, MESSAGE_LIMIT)):
+            for described, buttons, label_limit in (
+                    (True, button, 0), (False, button, 0), (False, False, 0),
+                    (False, False, LABEL_SHOWN)):
+                body = self._fitted(described, buttons, label_limit, limit, most)
+                if body is not None:
+                    return self._with_extra(body)
+        raise A4pError("too_big")
+
+    def closing(self, state: str, answer: str = "") -> Json:
+        """The quiet message that replaces the push once it is over."""
+        text = self.say(state, answer=cut_middle(answer, TEXT_FLOOR * 4))
+        body: Json = {"topic": self.config.topic, "title": self.title, "message": text,
+                      "priority": 2, "sequence_id": self.id}
+        if self.embedded:
+            body["a4p"] = {"v": 1, "kind": "end", "id": self.id, "state": state, "answer": answer}
+        return body
+
+    def aside(self, text: str, actions: Sequence[Json] = ()) -> Json:
+        """A word about this question, such as a reply asked back."""
+        body: Json = {"topic": self.config.topic, "title": self.title, "message": text,
+                      "priority": self.config.priority, "sequence_id": self.id + "b"}
+        if actions:
+            body["actions"] = list(actions)
+        return body
+
+    def button(self, label: str, reply: str, question_id: str) -> Json | None:
+        """An http action that sends `reply` to a question; None where it may not carry a token."""
+        headers = self._button_headers()
+        if headers is None:
+            return None
+        return {"action": "http", "label": cut_end(label, 60), "method": "POST",
+                "url": f"{self.reply_url}?title={question_id}", "body": reply, "clear": True,
+                "headers": {"Content-Type": "text/plain; charset=utf-8", **headers}}
+
+    def _few(self) -> bool:
+        labels = self.question.labels
+        return (not self.question.multi and 0 < len(labels) <= BUTTONS
+                and all(label.isprintable() for label in labels))  # others do not come back whole
+
+    def _button_headers(self) -> dict[str, str] | None:
+        config = self.config
+        if not authorization(config):
+            return {}
+        token = config.reply_token or (config.token if config.share_token else "")
+        return {"Authorization": "Bearer " + token} if token else None
+
+    def _fitted(self, described: bool, buttons: bool, label_limit: int, limit: int,
+                most: int) -> Json | None:
+        """The body with as much of the question's text as fits; None where too little does."""
+        text = self.question.text
+        for _ in range(4):  # JSON escapes may need more than one cut
+            body = self._body(text, described, buttons, label_limit)
+            over = max(len(encode(body)) - limit, size(body["message"]) - most)
+            if over <= 0:
+                return body
+            room = size(text) - over
+            if described or room < TEXT_FLOOR:
+                return None
+            text = cut_middle(self.question.text, room)
+        return None
+
+    def _body(self, text: str, described: bool, buttons: bool, label_limit: int) -> Json:
+        labels = [cut_end(label, label_limit) if label_limit else label
+                  for label in self.question.labels]
+        body: Json = {"topic": self.config.topic, "title": self.title,
+                      "message": self._message(text, labels, described, buttons),
+                      "priority": self.config.priority, "sequence_id": self.id}
+        if buttons:
+            body["actions"] = [self.button(label, label, self.id) for label in self.question.labels]
+        elif self.question.options:
+            body["actions"] = [{"action": "view", "label": self.say("reply"),
+                                "url": self.reply_url, "clear": False}]
+        if self.embedded or self.config.phone == "ios":
+            body["click"] = self.reply_url
+        return body
+
+    def _message(self, text: str, labels: Sequence[str], described: bool, buttons: bool) -> str:
+        rows = []
+        for mark, label, option in zip(self.question.marks, labels, self.question.options):
+            detail = " ".join(option.description.split()) if described else ""
+            rows.append(f"{mark}. {label}" + (f" - {detail}" if detail else ""))
+        notes = [self.say(self._hint(buttons)), self.say("browser", url=self.reply_url)]
+        if self.tag:
+            notes.insert(1, self.say("tagged", tag=self.tag))
+        if self.sender.project:
+            notes.append(self.sender.project)
+        blocks = [text.strip(), "\n".join(rows), "\n".join(notes)]
+        return "\n\n".join(block for block in blocks if block)
+
+    def _hint(self, buttons: bool) -> str:
+        if not self.question.options:
+            return "words"
+        if buttons:
+            return "tap"
+        kind = "letter" if self.question.lettered else "number"
+        return kind + "s" if self.question.multi else kind
+
+    def _with_extra(self, body: Json) -> Json:
+        """Towards a4p's own server: the question's structure, for the answer page."""
+        if not self.embedded:
+            return body
+        question = self.question
+        options = [{key: value for key, value in (
+            ("label", o.label), ("description", o.description), ("priority", o.priority),
+            ("danger", o.danger)) if value} for o in question.options]
+        extra = {"v": 1, "kind": "question", "id": self.id, "agent": self.sender.agent,
+                 "project": self.sender.project, "header": question.header,
+                 "text": question.text, "n": self.place[0], "of": self.place[1],
+                 "options": options, "marks": question.marks, "multi": question.multi,
+                 "custom": True, "deadline": int(self.deadline), "tag": self.tag}
+        full = {**body, "a4p": extra}
+        return full if len(encode(full)) <= EXTRA_LIMIT else body
+
+
+def size(text: str) -> int:
+    """Bytes of UTF-8, as ntfy counts."""
+    return len(text.encode("utf-8", "replace"))
+
+
+def cut_end(text: str, limit: int) -> str:
+    """`text` in at most `limit` bytes, cut between characters, with … for what is gone.
+
+    >>> cut_end("日本語テキスト", 12)
+    '日本語…'
+    """
+    if size(text) <= limit:
+        return text
+    kept = text.encode("utf-8", "replace")[: max(0, limit - 3)].decode("utf-8", "ignore")
+    return kept + "…"
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """`text` in at most `limit` bytes: two thirds of its start, " … ", the rest of its end.
+
+    >>> cut_middle("abcdefghijklmnopqrstuvwxyz", 17)
+    'abcdefgh … wxyz'
+    """
+    if size(text) <= limit:
+        return text
+    data, room = text.encode("utf-8", "replace"), max(0, limit - 5)
+    head = room * 2 // 3
+    tail = data[len(data) - (room - head):] if room > head else b""
+    return data[:head].decode("utf-8", "ignore") + " … " + tail.decode("utf-8", "ignore")
+
+
+# === Asking: one conversation with the phone ================================
+
+
+class Outcome:
+    """How a question ended: `state` (answered, timeout, released, desk, refused) and `answer`."""
+
+    __slots__ = ("state", "answer")
+
+    def __init__(self, state: str, answer: Answer | None = None) -> None:
+        self.state = state
+        self.answer = answer
+
+
+class Conversation:
+    """Asks questions one after the other over one Inbox. Use it in a `with`.
+
+    `ended` is asked every TICK whether the question was decided elsewhere: it returns "" or
+    the state to end with. `close_push` gets the publish that replaces a push when it is over.
+    """
+
+    def __init__(self, state: State, sender: Sender, timeout: float,
+                 close_push: Callable[[Json], None],
+                 ended: Callable[[], str] = lambda: "") -> None:
+        self.state = state
+        self.config = state.config
+        self.sender = sender
+        self.timeout = timeout
+        self.close_push = close_push
+        self.ended = ended
+        self.ntfy = Ntfy(self.config)
+        self.inbox = Inbox(self.ntfy, [self.config.topic + REPLY_SUFFIX, self.config.topic])
+        self.seen: set[str] = set()
+        self.pushed: Push | None = None
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.inbox.close()
+        if self.pushed:  # a signal or an error took it
+            self._over("withdrawn")
+
+    def ask(self, question: Question, place: tuple[int, int] = (1, 1)) -> Outcome:
+        """Push the question and wait for its end; raises Refused, A4pError("too_big")."""
+        self.inbox.opened.wait(OPEN_WAIT)
+        if self.inbox.refusal:
+            raise self.inbox.refusal
+        push = Push(self.config, self.sender, question, place, self._tag(question),
+                    self.inbox.embedded)
+        push.deadline = time.time() + self.timeout
+        body = push.compose()
+        self.pushed = push
+        self._register(push)
+        requests = self.inbox.requests
+        try:
+            message = within(PUBLISH_WAIT - OPEN_WAIT, lambda: self.ntfy.publish(body),
+                             self.ntfy.server)
+        except Refused as error:
+            self._not_delivered(push, error)
+            raise
+        self.state.log.line(f"{push.id} {self.sender.agent} asks: {question.text}")
+        self.inbox.follow(message["id"], requests)
+        outcome = Wait(self, push, message).run()
+        self._over(outcome.state, outcome.answer.joined() if outcome.answer else "")
+        return outcome
+
+    def _tag(self, question: Question) -> str:
+        """A tag where other questions wait on this machine, else ""."""
+        return ""
+
+    def _register(self, push: Push) -> None:
+        question = push.question
+        self.state.pending.add({
+            "id": push.id, "agent": self.sender.agent, "project": self.sender.project,
+            "text": question.text[:300], "since": time.time(), "deadline": push.deadline,
+            "tag": push.tag, "server": self.config.server,
+            "closing": push.closing("lost")})
+
+    def _not_delivered(self, push: Push, error: Refused) -> None:
+        self.state.log.line(f"{push.id} {self.sender.agent} not delivered: {error}")
+        if error.http != 200 and error.http:  # refused: nothing can be on the phone
+            self.pushed = None
+            self.state.pending.drop(push.id)
+        else:
+            self._over("released")
+
+    def _over(self, state: str, answer: str = "") -> None:
+        push, self.pushed = self.pushed, None
+        if push is None:
+            return
+        self.state.pending.drop(push.id)
+        self.state.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
+        self.close_push(push.closing(state, answer))
+
+
+class Wait:
+    """The wait for one push: which of the arriving events is its reply."""
+
+    def __init__(self, conversation: Conversation, push: Push, message: Json) -> None:
+        self.talk = conversation
+        self.push = push
+        self.pushed_at = message["time"]
+        self.deadline = time.monotonic() + conversation.timeout
+        self.replayed: set[int] = set()  # requests that brought what is older than the push
+        self.asked_back = ""
+
+    def run(self) -> Outcome:
+        """Wait until the question is answered or ends otherwise."""
+        while True:
+            left = self.deadline - time.monotonic()
+            event = self.talk.inbox.get(min(TICK, left))
+            outcome = self._consider(event) if event else None
+            if outcome:
+                return outcome
+            if not self.talk.state.pending.waits(self.push.id):
+                return Outcome("released")
+            ended = self.talk.ended()
+            if ended:
+                return Outcome(ended)
+            if event is None and time.monotonic() >= self.deadline:
+                return Outcome("timeout")
+
+    def _consider(self, event: Json) -> Outcome | None:
+        """What one event means for the question; None while it still waits."""
+        if event["time"] < self.pushed_at:
+            self.replayed.add(event["via"])
+        if event.get("fetched") == self.push.id:
+            return self._reply(event["message"])
+        if event["id"] in self.talk.seen:
+            return None
+        self.talk.seen.add(event["id"])
+        if event["topic"] not in self.talk.inbox.topics or not self._addressed(event):
+            return None
+        text = self._text_of(event)
+        return self._reply(text) if text is not None and text.strip() else None
+
+    def _addressed(self, event: Json) -> bool:
+        """Whether the message is a reply, and to this question."""
+        import re
+
+        title = event.get("title", "")
+        if event["topic"] == self.talk.config.topic:
+            if any(event.get(key) for key in ("title", "tags", "click", "actions", "attachment")):
+                return False  # a push: ours, or somebody's
+        elif title == self.push.id:
+            return True
+        elif re.fullmatch(ID_FORM, str(title)):
+            return False  # a tap for another question
+        return self._in_time(event) and self._mine(event)
+
+    def _in_time(self, event: Json) -> bool:
+        """Whether a typed reply came after the push began: ntfy's times are whole seconds."""
+        if event["time"] == self.pushed_at:
+            return event["via"] not in self.replayed
+        return bool(event["time"] > self.pushed_at)
+
+    def _mine(self, event: Json) -> bool:
+        """Whether a typed reply is for this question: the only one that waits on this machine."""
+        waiting = self.talk.state.pending.live()
+        if [entry["id"] for entry in waiting] == [self.push.id]:
+            return self.talk.state.pending.take(event["id"])
+        if waiting and waiting[0]["id"] == self.push.id:
+            if self.talk.state.pending.take(event["id"]):
+                self._ask_which(str(event.get("message", "")))
+        return False
+
+    def _ask_which(self, reply: str) -> None:
+        self._aside(self.push.say("which", reply=cut_end(reply, 200)))
+
+    def _text_of(self, event: Json) -> str | None:
+        """The reply's text; None where it is a file: a text file comes back as a message."""
+        attachment: Any = event.get("attachment")
+        if not attachment and not event.get("encoding"):
+            return str(event.get("message", ""))
+        try:
+            kind, url = str(attachment["type"]), str(attachment["url"])
+            fits = kind.startswith("text/plain") and int(attachment["size"]) <= REPLY_LIMIT
+        except (KeyError, TypeError, ValueError):
+            fits = False
+        self._background(lambda: self._fetch(event, url if fits else ""))
+        return None
+
+    def _fetch(self, event: Json, url: str) -> None:
+        """Put a text file's content into the inbox as if it had been typed, or ask back."""
+        try:
+            text = self.talk.ntfy.fetch(url).decode("utf-8")
+        except (Refused, UnicodeDecodeError):
+            self._publish(self.push.aside(self.push.say("not_text")))
+        else:
+            bare = {key: event[key] for key in ("id", "time", "topic", "via")}
+            self.talk.inbox.put({**bare, "message": text, "fetched": self.push.id})
+
+    def _reply(self, text: str) -> Outcome | None:
+        question = self.push.question
+        if fold(text) in DESK_WORDS and label_of(text, question.labels) is None:
+            return Outcome("released")
+        answer = interpret(text, question)
+        if isinstance(answer, Answer):
+            return Outcome("answered", answer)
+        if self.asked_back == fold(text):
+            return Outcome("answered", Answer([], text.strip()))
+        self.asked_back = fold(text)
+        self.deadline = time.monotonic() + self.talk.timeout
+        marks = self.push.question.marks
+        self._aside(self.push.say("not_listed", reply=text.strip(), marks=f"{marks[0]}-{marks[-1]}"))
+        return None
+
+    def _aside(self, text: str) -> None:
+        """Tell the phone something, without holding up the wait."""
+        body = self.push.aside(text)
+        self._background(lambda: self._publish(body))
+
+    def _publish(self, body: Json) -> None:
+        try:
+            self.talk.ntfy.publish(body)
+        except Refused as error:
+            self.talk.state.log.line(f"{self.push.id} could not ask back: {error}")
+
+    def _background(self, work: Callable[[], None]) -> None:
+        import threading
+
+        threading.Thread(target=work, daemon=True).start()
+
+
+# === Agents: how each one asks and is answered ==============================
+
+
+class Call:
+    """One call of a hook that asks: the questions, and what the agent said around them."""
+
+    __slots__ = ("agent", "payload", "questions", "tool")
+
+    def __init__(self, agent: Agent, payload: Json, questions: list[Question]) -> None:
+        self.agent = agent
+        self.payload = payload
+        self.questions = questions
+        self.tool = str(payload.get("tool_name", ""))
+
+    @property
+    def sender(self) -> Sender:
+        """Who asks, for the phone."""
+        cwd = self.payload.get("cwd")
+        project = os.path.basename(cwd.rstrip("/\\")) if isinstance(cwd, str) else ""
+        return Sender(self.agent.title, plain(project, 60), str(self.payload.get("session_id", "")))
+
+    def output(self, answers: Sequence[Answer]) -> Json:
+        """The JSON that carries the answers back to the agent."""
+        return self.agent.routes[self.payload["hook_event_name"]](self, answers)
+
+
+class Agent:
+    """What a4p knows of one agent: its question tools, and for each event how to answer it."""
+
+    __slots__ = ("title", "tools", "routes", "acts")
+
+    def __init__(self, title: str, tools: Sequence[str],
+                 routes: dict[str, Callable[[Call, Sequence[Answer]], Json]],
+                 acts: Callable[[Json, str], bool] = lambda payload, desk: True) -> None:
+        self.title = title
+        self.tools = tools
+        self.routes = routes
+        self.acts = acts
+
+    def read(self, payload: object, desk: str) -> Call | None:
+        """The call in a hook's payload; None for anything that is not ours to answer."""
+        if not isinstance(payload, dict) or payload.get("tool_name") not in self.tools:
+            return None
+        if payload.get("agent_id") or payload.get("parent_session"):
+            return None  # a subagent: the agents refuse its questions themselves
+        event = payload.get("hook_event_name")
+        if event not in self.routes or not self.acts(payload, desk):
+            return None
+        questions = questions_of(payload.get("tool_input"))
+        return Call(self, payload, questions) if questions else None
+
+
+def questions_of(tool_input: object) -> list[Question]:
+    """The questions in a tool's input, in any of the agents' shapes; [] where one is malformed.
+
+    >>> [q.labels for q in questions_of({"questions": [{"title": "Which?", "options": ["A", "B"]}]})]
+    [['A', 'B']]
+    >>> questions_of({"questions": [{"question": "No options?"}]})
+    []
+    """
+    rows = tool_input.get("questions") if isinstance(tool_input, dict) else None
+    if not isinstance(rows, list) or not 0 < len(rows) <= 20:
+        return []
+    questions = [question_of(row) for row in rows]
+    found = [question for question in questions if question]
+    keys = {question.key for question in found}
+    if len(keys) != len(rows) or not any(question.options for question in found):
+        return []  # malformed, ambiguous, or without options anywhere
+    return found
+
+
+def question_of(row: object) -> Question | None:
+    """One question of an agent; its key is the id, or the text where there is no id."""
+    if not isinstance(row, dict):
+        return None
+    text = row.get("question", row.get("title"))
+    key, header = row.get("id", text), row.get("header", "")
+    multi: Any = row.get("multiSelect", row.get("multi_select", False))
+    rows = row.get("options")
+    options = [option_of(item) for item in rows] if isinstance(rows, list) else []
+    fits = (isinstance(text, str) and text.strip() and isinstance(key, str) and key
+            and isinstance(header, str) and isinstance(multi, bool)
+            and isinstance(rows, (list, type(None))) and None not in options
+            and len(options) <= 50)
+    if not fits:
+        return None
+    question = Question(str(key), header, str(text), [o for o in options if o], multi)
+    return question if len(set(question.labels)) == len(options) else None
+
+
+def option_of(item: object) -> Option | None:
+    """One option: an object with a label, or the label itself."""
+    if isinstance(item, str):
+        item = {"label": item}
+    if not isinstance(item, dict):
+        return None
+    label, description = item.get("label"), item.get("description", "")
+    if not isinstance(label, str) or not label.strip() or not isinstance(description, str):
+        return None
+    return Option(label, description)
+
+
+def claude_acts(payload: Json, desk: str) -> bool:
+    """Which of Claude Code's two events answers (2.1.332).
+
+    PreToolUse blocks the terminal; PermissionRequest runs beside the terminal's own dialog, but
+    never comes in the mode dontAsk, and perhaps not in auto.
+    """
+    beside = desk == "beside" and payload.get("permission_mode") not in ("dontAsk", "auto")
+    return bool(payload.get("hook_event_name") == "PermissionRequest") == beside
+
+
+def claude_input(call: Call, answers: Sequence[Answer]) -> Json:
+    """The tool's whole input plus `answers`: it replaces the input, it is not merged (2.1.332)."""
+    pairs = zip(call.questions, answers)
+    texts = {question.text: claude_text(question, answer) for question, answer in pairs}
+    return {**call.payload["tool_input"], "answers": texts}
+
+
+def claude_text(question: Question, answer: Answer) -> str:
+    """One answer as Claude Code reads it: labels joined by ", ", quoted where they hold that.
+
+    >>> q = Question("", "", "", [Option("Auth"), Option("Metrics, tracing")], multi=True)
+    >>> claude_text(q, Answer(["Auth", "Metrics, tracing"], "and logs"))
+    'Auth, "Metrics, tracing", and logs'
+    """
+    import json
+
+    if not question.multi:
+        return answer.text or answer.selected[0]
+    labels = [json.dumps(label, ensure_ascii=False) if ", " in label or '"' in label else label
+              for label in answer.selected]
+    return ", ".join(labels + ([answer.text] if answer.text else []))
+
+
+def claude_pre_tool_use(call: Call, answers: Sequence[Answer]) -> Json:
+    """PreToolUse: allow with the answers as the tool's input."""
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow",
+                                   "updatedInput": claude_input(call, answers)}}
+
+
+def claude_permission(call: Call, answers: Sequence[Answer]) -> Json:
+    """PermissionRequest: the same, in that event's form."""
+    decision = {"behavior": "allow", "updatedInput": claude_input(call, answers)}
+    return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+
+
+def denial(call: Call, answers: Sequence[Answer]) -> Json:
+    """PreToolUse: the only way in is a refusal whose reason reads as the answer.
+
+    Codex 0.171 shows the model `Tool call blocked by PreToolUse hook: REASON. Tool: NAME`.
+    """
+    import json
+
+    told = "; ".join(f"{question.text} -> {answer.joined()}"
+                     for question, answer in zip(call.questions, answers))
+    native = {"answers": {question.key: {"answers": native_answers(answer)}
+                          for question, answer in zip(call.questions, answers)}}
+    reason = (f"This is no error: the user has answered, from the phone. {told}. "
+              f"As the tool's result: {json.dumps(native, ensure_ascii=False)} "
+              f"Go on with these answers, and do not call {call.tool} again for them")
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny",
+                                   "permissionDecisionReason": reason}}
+
+
+def native_answers(answer: Answer) -> list[str]:
+    """Codex's own form: labels, and words beside them as a note (0.171).
+
+    >>> native_answers(Answer(["JWT"], "rotate keys")), native_answers(Answer([], "use mysql"))
+    (['JWT', 'user_note: rotate keys'], ['use mysql'])
+    """
+    if not answer.text:
+        return answer.selected
+    return [*answer.selected, "user_note: " + answer.text] if answer.selected else [answer.text]
+
+
+def dsh_answers(call: Call, answers: Sequence[Answer]) -> Json:
+    """DSH's strict output schema: no key beyond id, selected, custom (0.2.1)."""
+    return {"answers": [{"id": question.key, "selected": answer.selected,
+                         **({"custom": answer.text} if answer.text else {})}
+                        for question, answer in zip(call.questions, answers)]}
+
+
+AGENTS = {
+    "claude": Agent("Claude", ("AskUserQuestion",),
+                    {"PreToolUse": claude_pre_tool_use, "PermissionRequest": claude_permission},
+                    claude_acts),
+    "codex": Agent("Codex", ("request_user_input", "request_user_input_async"),
+                   {"PreToolUse": denial}),
+    "dsh": Agent("DSH", ("ask_user_question",),
+                 {"AskUserQuestion": dsh_answers, "PreToolUse": denial}),
+}
+
+
+class Transcript:
+    """Tells when a question was decided in Claude Code's terminal, which sends no signal.
+
+    The JSONL file holds the assistant's `tool_use` with the same questions, then a `tool_result`
+    with its id: within 0.2 s of the answer (2.1.332).
+    """
+
+    def __init__(self, call: Call) -> None:
+        path = call.payload.get("transcript_path")
+        self.path = path if isinstance(path, str) else ""
+        self.texts = [question.text for question in call.questions]
+        self.tool = call.tool
+        self.ids: set[str] = set()
+        self.rest = b""
+        try:
+            self.at = max(0, os.stat(self.path).st_size - 1_000_000)
+        except (OSError, ValueError):
+            self.at = 0
+        self._read()
+        self.decided = False  # what was answered before is an older call of the same text
+
+    def check(self) -> bool:
+        """Whether the terminal has decided since."""
+        self._read()
+        return self.decided
+
+    def _read(self) -> None:
+        self.decided = False
+        try:
+            if os.stat(self.path).st_size <= self.at:
+                return
+            with open(self.path, "rb") as file:
+                file.seek(self.at)
+                data = file.read(8_000_000)
+        except (OSError, ValueError):
+            return
+        self.at += len(data)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self._line(line)
+
+    def _line(self, line: bytes) -> None:
+        import json
+
+        if self.tool.encode() not in line and b"tool_result" not in line:
+            return
+        try:
+            blocks = json.loads(line)["message"]["content"]
+            for block in blocks:
+                if block["type"] == "tool_use" and block["name"] == self.tool:
+                    texts = [row["question"] for row in block["input"]["questions"]]
+                    self.ids.update([block["id"]] if texts == self.texts else [])
+                elif block["type"] == "tool_result" and block["tool_use_id"] in self.ids:
+                    self.ids.discard(block["tool_use_id"])
+                    self.decided = True
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return
+
+
+# === The hook ===============================================================
+
+
+def run_hook(args: Sequence[str]) -> int:
+    """`a4p.py hook AGENT`: JSON on stdin, JSON or nothing on stdout; returns 0, always."""
+    home = home_dir()
+    known = len(args) == 1 and args[0] in AGENTS
+    if known and not os.isatty(0) and read_out(home) is None:
+        return 0  # at home: nothing heavier than this was loaded
+    state = State(home)
+    try:
+        if os.isatty(0):
+            print(say(resolve_lang("auto"), "hook_hint"), file=sys.stderr)
+        elif not known:
+            state.log.line(f"hook: not an agent a4p knows: {' '.join(args)}")
+        elif read_out(home):
+            Hook(state, AGENTS[args[0]]).run()
+    except Released:
+        state.log.line("hook: ended by a signal")
+    except A4pError as error:
+        state.log.line(f"hook: {error}")
+    except Exception as error:  # whatever it is, the agent asks at the terminal
+        state.log.failure("hook", error)
+    return 0
+
+
+class Hook:
+    """One call of a hook in the mode out."""
+
+    def __init__(self, state: State, agent: Agent) -> None:
+        self.state = state
+        self.agent = agent
+        self.closings: list[Json] = []
+
+    def run(self) -> None:
+        """Ask, hand the answer over, and only then tell the phone."""
+        catch_signals()
+        try:
+            call = self.agent.read(payload_of(read_stdin()), self.state.config.desk)
+            output = self._ask(call) if call else None
+            if output is not None:
+                ignore_signals()
+                hand_over(output)
+        finally:
+            ignore_signals()
+            self._deliver()
+
+    def _ask(self, call: Call) -> Json | None:
+        out, config = read_out(self.state.home), self.state.config
+        if not config.topic:
+            raise UsageError("no_config")
+        deliver_later(self.state, [e["closing"] for e in self.state.pending.dead()])
+        timeout = out.wait if out and out.wait else config.timeout
+        end = time.monotonic() + WAIT_LIMIT  # for the whole call: below the hook's own timeout
+        answers: list[Answer] = []
+        with Conversation(self.state, call.sender, timeout, self.closings.append,
+                          Watch(call).ended) as talk:
+            for number, question in enumerate(call.questions, 1):
+                talk.timeout = min(timeout, max(1.0, end - time.monotonic()))
+                outcome = talk.ask(question, (number, len(call.questions)))
+                if outcome.answer is None:
+                    self._given(call, answers)
+                    return None
+                answers.append(outcome.answer)
+                if number < len(call.questions):
+                    self._deliver()
+        return call.output(answers)
+
+    def _given(self, call: Call, answers: Sequence[Answer]) -> None:
+        """The replies to the other questions are not lost: they stand in the log."""
+        for question, answer in zip(call.questions, answers):
+            self.state.log.line(f"not handed over: {question.text}", answer.joined())
+
+    def _deliver(self) -> None:
+        closings, self.closings = self.closings, []
+        deliver_later(self.state, closings)
+
+
+class Watch:
+    """Looks whether a call still needs its answer: the agent lives, the terminal is undecided."""
+
+    def __init__(self, call: Call) -> None:
+        pid = os.environ.get("CLAUDE_PID", "")
+        self.agent = int(pid) if call.agent is AGENTS["claude"] and pid.isdecimal() else 0
+        self.parent = os.getppid()
+        event = call.payload["hook_event_name"]
+        self.transcript = Transcript(call) if event == "PermissionRequest" else None
+
+    def ended(self) -> str:
+        """"" while it does, else the state to end with."""
+        if os.getppid() != self.parent or (self.agent and not alive(self.agent)):
+            return "withdrawn"
+        return "desk" if self.transcript and self.transcript.check() else ""
+
+
+def catch_signals() -> None:
+    """From now on SIGTERM, SIGHUP and SIGINT raise Released."""
+    import signal
+
+    def release(number: int, frame: object) -> None:
+        raise Released
+
+    for name in ("SIGTERM", "SIGHUP", "SIGINT"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), release)
+
+
+def ignore_signals() -> None:
+    """From now on they change nothing: the answer is on its way."""
+    import signal
+
+    for name in ("SIGTERM", "SIGHUP", "SIGINT"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
+def read_stdin() -> bytes:
+    """All of stdin; raises A4pError over STDIN_LIMIT bytes or after STDIN_WAIT seconds."""
+    import queue
+    import threading
+
+    done: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def read() -> None:
+        parts, total = [], 0
+        while total <= STDIN_LIMIT:
+            part = os.read(0, 1 << 16)
+            if not part:
+                break
+            parts.append(part)
+            total += len(part)
+        done.put(b"".join(parts))
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        data = done.get(timeout=STDIN_WAIT)
+    except queue.Empty:
+        raise A4pError("stdin_slow", seconds=int(STDIN_WAIT)) from None
+    if len(data) > STDIN_LIMIT:
+        raise A4pError("stdin_big", limit=STDIN_LIMIT)
+    return data
+
+
+def payload_of(data: bytes) -> object:
+    """The JSON on stdin; raises A4pError."""
+    import json
+
+    try:
+        return json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise A4pError("stdin_json", detail=plain(str(error))) from None
+
+
+def hand_over(output: Json) -> None:
+    """Write one line of ASCII JSON to stdout and close it: the agent goes on from here."""
+    import json
+
+    data = json.dumps(output).encode() + b"\n"
+    while data:
+        data = data[os.write(1, data):]
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)  # closed for the agent, and nothing can be added by accident
+    os.close(null)
+
+
+def deliver_later(state: State, closings: Sequence[Json]) -> None:
+    """Publish from a process of its own, which holds none of this one's descriptors."""
+    import json
+    import subprocess
+
+    if len(closings) > 20:
+        deliver_later(state, closings[20:])
+    if not closings:
+        return
+    job = json.dumps(list(closings[:20])).encode()  # fits a pipe, so that writing never waits
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", os.path.abspath(__file__), "deliver"],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True, env={**os.environ, "A4P_HOME": state.home})
+        if child.stdin:
+            child.stdin.write(job)
+            child.stdin.close()
+    except OSError as error:
+        state.log.line(f"receipt: {error.strerror}")
+
+
+def run_deliver() -> int:
+    """The process of `deliver_later`: publish what stdin holds; failures are logged only."""
+    state = State()
+    try:
+        closings = payload_of(read_stdin())
+        ntfy = Ntfy(state.config)
+        for body in closings if isinstance(closings, list) else []:
+            if body.get("topic") == state.config.topic:
+                ntfy.publish(body)
+    except A4pError as error:
+        state.log.line(f"receipt: {error}")
+    except Exception as error:
+        state.log.failure("receipt", error)
+    return 0
+
+
+# === Setting up: hook lines, DSH's plugin ===================================
+
+
+def hook_line(state: State, agent: str) -> str:
+    """The shell line for an agent's config: silent and free of cost in mode home, and where
+    python or a4p.py have gone (measured: an exit status of 2 makes Claude Code deny the call)."""
+    import shlex
+
+    out = shlex.quote(os.path.join(state.home, "out"))
+    script = shlex.quote(os.path.abspath(__file__))
+    return f"[ ! -e {out} ] || {shlex.quote(sys.executable)} -I -S {script} hook {agent} || true"
+
+
+def hook_config(state: State, agent: str) -> Json:
+    """What goes into an agent's JSON config, under `hooks`."""
+    hook = {"type": "command", "command": hook_line(state, agent), "timeout": HOOK_TIMEOUT}
+    matcher = {"claude": "AskUserQuestion", "codex": "^request_user_input(_async)?$"}[agent]
+    events = {"claude": ("PreToolUse", "PermissionRequest"), "codex": ("PreToolUse",)}[agent]
+    return {"hooks": {event: [{"matcher": matcher, "hooks": [hook]}] for event in events}}
+
+
+AGENT_FILES = {"claude": "~/.claude/settings.json", "codex": "~/.codex/hooks.json"}
+
+DSH_PLUGIN = r"""// Written by a4p.py: hands ask_user_question to a4p, and its answer back to the model.
+import { spawn } from 'node:child_process';
+
+export const name = 'a4p';
+export const inject = ['tools'];
+
+// Runs the hook in a process group of its own, so that an abort ends all of it.
+function ask(command, payload, signal) {
+  return new Promise((resolve) => {
+    const child = spawn('/bin/sh', ['-c', command],
+      { cwd: payload.cwd, stdio: ['pipe', 'pipe', 'ignore'], detached: true });
+    const stop = () => { try { process.kill(-child.pid, 'SIGTERM'); } catch { /* gone */ } };
+    let out = '';
+    if (signal?.aborted) stop();
+    signal?.addEventListener('abort', stop, { once: true });
+    child.stdin.on('error', () => {});
+    child.on('error', () => resolve(null));
+    child.stdout.on('data', (data) => { out += data; });
+    child.on('close', () => {
+      signal?.removeEventListener('abort', stop);
+      try {
+        const value = JSON.parse(out);
+        resolve(Array.isArray(value?.answers) ? value : null);
+      } catch { resolve(null); }
+    });
+    child.stdin.end(JSON.stringify(payload));
+  });
+}
+
+export function apply(ctx, config = {}) {
+  ctx.on('tools/execute', async (exec, next) => {
+    const header = exec.agent?.session?.header;
+    if (exec.name !== 'ask_user_question' || !config.command || header?.parentSession) return next();
+    const value = await ask(config.command, {
+      hook_event_name: 'AskUserQuestion', agent: 'dsh', session_id: header?.id ?? '',
+      parent_session: null, cwd: header?.cwd ?? process.cwd(), tool_name: exec.name,
+      tool_use_id: exec.callId, tool_input: exec.arguments,
+    }, exec.signal);
+    if (!value) return next();
+    return { isError: false, value, content: [{ type: 'text', text: JSON.stringify(value) }] };
+  });
+}
+"""
+
+
+class DshMount:
+    """a4p's entry in `$DSH_HOME/cordis.patch.yml`, which holds for every profile (0.1, 0.2).
+
+    The file is a YAML list, or comments and `[]`: an entry behind `[]` keeps dsh from booting,
+    and so does a plugin file that is missing (0.1.0-rc.8), so that one is removed last.
+    """
+
+    begin, end = "# a4p begin", "# a4p end"
+
+    def __init__(self, state: State) -> None:
+        folder = os.environ.get("DSH_HOME") or os.path.expanduser("~/.dsh")
+        self.patch = os.path.join(os.path.abspath(folder), "cordis.patch.yml")
+        self.plugin = os.path.join(os.path.abspath(folder), "a4p.mjs")
+        self.command = hook_line(state, "dsh")
+
+    def install(self) -> None:
+        """Write the plugin, then mount it; raises A4pError and leaves all as it was."""
+        text = self._without(self._read())
+        block = self._block()
+        bare = [row for row in text.splitlines() if row.strip() and not row.startswith("#")]
+        if bare == ["[]"]:
+            text = text.replace("[]\n" if "[]\n" in text else "[]", f"{self.begin} was []\n{block}")
+        elif all(row[0] in "- " for row in bare):
+            text += ("" if text.endswith("\n") or not text else "\n") + f"{self.begin}\n{block}"
+        else:
+            raise A4pError("foreign_yaml", file=self.patch, lines=block)
+        make_dir(os.path.dirname(self.patch))
+        write_private(self.plugin, DSH_PLUGIN)
+        write_private(self.patch, text)
+
+    def uninstall(self) -> bool:
+        """Take the entry out, then the plugin away; True where there was one."""
+        text = self._read()
+        bare = self._without(text)
+        if bare == text:
+            return remove(self.plugin)
+        if bare.strip():
+            write_private(self.patch, bare)
+        else:
+            remove(self.patch)
+        remove(self.plugin)
+        return True
+
+    def _block(self) -> str:
+        import json
+
+        return (f"- insert:\n    - id: a4p\n      name: {json.dumps(self.plugin)}\n"
+                f"      config: {json.dumps({'command': self.command})}\n{self.end}\n")
+
+    def _read(self) -> str:
+        try:
+            with open(self.patch, encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError("config_read", file=self.patch, detail=error) from None
+
+    def _without(self, text: str) -> str:
+        """The text as it was before a4p's entry."""
+        import re
+
+        form = rf"^{self.begin}(?P<was> was \[\])?\n.*?^{self.end}\n"
+        return re.sub(form, lambda found: "[]\n" if found["was"] else "", text, flags=re.M | re.S)
+
+
+# === The command line =======================================================
+
+
+class Options:
+    """What argparse found, and the state; `run` is the command."""
+
+    run: Callable[[Options], int]
+    state: State
+    lang: str
+
+    def __getattr__(self, name: str) -> Any:  # argparse sets the rest
+        raise AttributeError(name)
+
+    def say(self, key: str, **values: object) -> str:
+        """A text in the terminal's language."""
+        return say(self.lang, key, **values)
+
+
+def show(text: str) -> None:
+    """One print, with everything escaped that a terminal would act on, but for newlines."""
+    rows = (plain(row, 4000) if row.strip() else "" for row in text.split("\n"))
+    print("\n".join(rows) if "\x1b" in text or not text.isprintable() and "\n" not in text else text)
+
+
+def need_topic(state: State) -> Config:
+    """The config with a topic; raises UsageError where there is none yet."""
+    if not state.config.topic:
+        raise UsageError("no_config")
+    return state.config
+
+
+def sweep(state: State) -> None:
+    """Replace the pushes of processes that are gone."""
+    deliver_later(state, [entry["closing"] for entry in state.pending.dead()])
+
+
+def cmd_out(options: Options) -> int:
+    """Go out: from now on questions go to the phone."""
+    need_topic(options.state)
+    until = int(time.time() + seconds_of(options.duration)) if options.duration else None
+    wait = seconds_of(options.wait) if options.wait else None
+    if wait and wait > WAIT_LIMIT:
+        raise UsageError("duration", value=options.wait)
+    make_dir(options.state.home)
+    write_private(os.path.join(options.state.home, "out"),
+                  f"{until if until else ''}\n{wait if wait else ''}\n")
+    sweep(options.state)
+    if until:
+        print(options.say("out", until=time.strftime("%Y-%m-%d %H:%M", time.localtime(until))))
+    else:
+        print(options.say("out_open"))
+    return 0
+
+
+def cmd_home(options: Options) -> int:
+    """Come home: questions stay at the terminal, and all that waits is released."""
+    remove(os.path.join(options.state.home, "out"))
+    pending = options.state.pending
+    sweep(options.state)
+    released = [entry for entry in pending.entries() if pending.drop(entry["id"])]
+    print(options.say("home"))
+    if released:
+        print(options.say("released_n", n=len(released)))
+    return 0
+
+
+def cmd_status(options: Options) -> int:
+    """Say the mode, the server and what waits."""
+    state = options.state
+    out, config = read_out(state.home), state.config
+    sweep(state)
+    waiting = [{key: entry.get(key) for key in ("id", "agent", "project", "text", "since",
+                                                "deadline")} for entry in state.pending.live()]
+    if options.json:
+        print_json({"mode": "out" if out else "home", "until": out.until if out else None,
+                    "wait": out.wait if out else None, "server": config.server,
+                    "topic": config.topic, "waiting": waiting})
+        return 0
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(out.until)) if out and out.until else ""
+    print(options.say("out", until=until) if until else options.say("out_open" if out else "home"))
+    if config.topic:
+        print(options.say("server_is", server=config.server, topic=config.topic))
+    print(options.say("waiting_n", n=len(waiting)))
+    for entry in waiting:
+        row = {key: plain(str(entry[key]), 60) for key in ("id", "agent", "project", "text")}
+        print(options.say("waiting_row", left=int(float(entry["deadline"] or 0) - time.time()), **row))
+    return 0
+
+
+def print_json(value: Json) -> None:
+    """One line of JSON on stdout."""
+    import json
+
+    print(json.dumps(value))
+
+
+def cmd_ask(options: Options) -> int:
+    """Ask from any script and print the answer; raises NoAnswer."""
+    state, config = options.state, need_topic(options.state)
+    question = Question("", options.header, options.text, [Option(o) for o in options.option],
+                        options.multi)
+    if not options.text.strip() or len(set(question.labels)) < len(question.options) or not all(
+            label.strip() for label in question.labels):
+        raise UsageError("ask_options")
+    timeout = seconds_of(options.timeout) if options.timeout else config.timeout
+    catch_signals()
+    closings: list[Json] = []
+    progress = Progress(options, time.monotonic() + timeout)
+    try:
+        with Conversation(state, Sender("Ask", os.path.basename(os.getcwd())), timeout,
+                          closings.append, progress.tick) as talk:
+            outcome = talk.ask(question)
+    finally:
+        progress.clear()
+        deliver_later(state, closings)
+    if outcome.answer is None:
+        raise NoAnswer("no_answer" if outcome.state == "timeout" else "not_waiting")
+    answer = outcome.answer
+    if options.json:
+        print_json({"selected": answer.selected, "text": answer.text or None})
+    else:
+        show("\n".join([*answer.selected, *([answer.text] if answer.text else [])]))
+    return 0
+
+
+class Progress:
+    """One line on stderr that says what is waited for; only where stderr is a terminal."""
+
+    def __init__(self, options: Options, end: float) -> None:
+        self.options = options
+        self.end = end
+        self.shown = -1
+
+    def tick(self) -> str:
+        """Show the seconds left; returns "", for Conversation's `ended`."""
+        left = max(0, int(self.end - time.monotonic()))
+        if sys.stderr.isatty() and left != self.shown:
+            self.shown = left
+            print("\r\x1b[K" + self.options.say("ask_wait", left=left), end="", file=sys.stderr,
+                  flush=True)
+        return ""
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self.shown >= 0:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def cmd_notify(options: Options) -> int:
+    """Send a plain push; raises Refused."""
+    config, ntfy = need_topic(options.state), Ntfy(options.state.config)
+    body = {"topic": config.topic, "title": cut_end(" ".join(options.title.split()) or "a4p",
+                                                    TITLE_LIMIT),
+            "message": cut_middle(options.text, MESSAGE_LIMIT - 500)}
+    within(PUBLISH_WAIT, lambda: ntfy.publish(body), ntfy.server)
+    print(options.say("sent"))
+    return 0
+
+
+def cmd_log(options: Options) -> int:
+    """Print what happened to each question; with -f go on as more happens."""
+    path, at = options.state.log.path, 0
+    while True:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                if os.stat(path).st_size < at:
+                    at = 0  # the log was trimmed
+                file.seek(at)
+                for row in file:
+                    print(plain(row.rstrip("\n"), 2000) if row.strip() else "", flush=True)
+                at = file.tell()
+        except FileNotFoundError:
+            at = 0
+        if not options.follow:
+            return 0
+        time.sleep(0.5)
+
+
+def cmd_setup(options: Options) -> int:
+    """Make the topic, save the config, and say what to do on the phone and for each agent."""
+    state = options.state
+    changes: Json = {"topic": options.topic or state.config.topic or "a4p-" + random_id(26),
+                     "lang": options.language or state.config.lang}
+    if options.server:
+        changes["server"] = options.server.rstrip("/")
+    for key, value in changes.items():
+        if not setting_fits(key, value) or not value:
+            raise UsageError("env_value", name="--" + key, want=SETTINGS[key][2])
+    state.config.save(**changes)
+    state, options.lang = State(state.home), resolve_lang(changes["lang"])
+    config = state.config
+    print(options.say("setup_done", file=config.path, topic=config.topic), end="\n\n")
+    print(options.say("setup_phone", server=config.server, topic=config.topic), end="\n\n")
+    import json
+
+    for agent, file in AGENT_FILES.items():
+        print(options.say("setup_hooks", agent=AGENTS[agent].title, file=file))
+        print(json.dumps(hook_config(state, agent), indent=2, ensure_ascii=False), end="\n\n")
+    print(options.say("setup_dsh"))
+    print(options.say("setup_next"))
+    return 0
+
+
+def cmd_install(options: Options) -> int:
+    """Put a4p into an agent's own config."""
+    mount = DshMount(options.state)
+    mount.install()
+    print(options.say("installed", file=mount.patch))
+    return 0
+
+
+def cmd_uninstall(options: Options) -> int:
+    """Take a4p out of an agent's own config."""
+    mount = DshMount(options.state)
+    done = mount.uninstall()
+    print(options.say("uninstalled" if done else "not_installed", file=mount.patch))
+    return 0
+
+
+def cmd_serve(options: Options) -> int:
+    """Run the embedded server until a signal ends it."""
+    host, _, port = options.listen.rpartition(":")
+    with Server(host, int(port)) as server:
+        print(server.url, flush=True)
+        catch_signals()
+        while True:
+            time.sleep(3600)
+    return 0
+
+
+DEMO_CALL = {
+    "hook_event_name": "PreToolUse", "tool_name": "AskUserQuestion", "session_id": "demo",
+    "cwd": "/home/me/shop", "tool_input": {"questions": [{
+        "question": "How should the service run?", "header": "Deploy", "multiSelect": False,
+        "options": [{"label": "Docker", "description": "One container"},
+                    {"label": "systemd", "description": "A unit on the host"},
+                    {"label": "local only", "description": "No deployment yet"}]}]}}
+
+
+def cmd_demo(options: Options) -> int:
+    """The whole main job on this machine: a server, a question, the JSON that comes out."""
+    import json
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder, Server("127.0.0.1", 0) as server:
+        state = State(folder)
+        topic = "a4p-" + random_id(26)
+        state.config.save(server=server.url, topic=topic, lang=options.lang, timeout=300)
+        state = State(folder)
+        call = AGENTS["claude"].read(DEMO_CALL, "wait")
+        if call is None:
+            raise A4pError("unexpected", detail="demo", file="")
+        phone = DemoPhone(options, Ntfy(state.config), topic)
+        with Conversation(state, call.sender, 300, phone.closed) as talk:
+            outcome = talk.ask(call.questions[0])
+        if outcome.answer is None:
+            raise NoAnswer("no_answer")
+        print("\n" + options.say("demo_got"))
+        print(json.dumps(call.output([outcome.answer]), indent=2, ensure_ascii=False))
+    return 0
+
+
+class DemoPhone:
+    """Plays the phone: shows each push, and answers by itself where `--reply` says what."""
+
+    def __init__(self, options: Options, ntfy: Ntfy, topic: str) -> None:
+        import threading
+
+        self.options = options
+        self.ntfy = ntfy
+        self.topic = topic
+        self.stream = ntfy.stream([topic], "")
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def closed(self, body: Json) -> None:
+        """The push is over."""
+        self.ntfy.publish(body)
+        self.stream.close()
+
+    def _run(self) -> None:
+        for event in self.stream:
+            if event["event"] == "message":
+                self._show(event)
+                return
+
+    def _show(self, event: Json) -> None:
+        replies, message = self.topic + REPLY_SUFFIX, str(event["message"])
+        rows = [str(event["title"]), "", *message.split("\n"), "",
+                "   ".join(f"[ {action['label']} ]" for action in event.get("actions", []))]
+        print(self.options.say("demo_push") + "\n" + "\n".join("  | " + row for row in rows) + "\n")
+        if self.options.reply is not None:
+            self.ntfy.publish({"topic": replies, "message": self.options.reply})
+            return
+        url = f"{self.ntfy.server}/{replies}"
+        print(self.options.say("demo_ask", curl=f"curl -d 3 {url}", url=url), flush=True)
+
+
+# name: (run, help in English, in Chinese, example, arguments for add_argument)
+COMMANDS: dict[str, tuple[Any, str, str, str, list[tuple[tuple[str, ...], Json]]]] = {
+    "setup": (cmd_setup, "make a topic, save the config, show the hook lines",
+              "生成主题，保存配置，显示钩子", "a4p.py setup --server https://ntfy.sh", [
+                  (("--yes",), {"action": "store_true", "help": "take every default"}),
+                  (("--server",), {"default": "", "help": "the ntfy server's URL"}),
+                  (("--topic",), {"default": "", "help": "an existing topic"}),
+                  (("--lang",), {"dest": "language", "default": "", "help": "en or zh"})]),
+    "out": (cmd_out, "questions go to the phone from now on", "从现在起问题发到手机",
+            "a4p.py out --for 2h --wait 10m", [
+                (("--for",), {"dest": "duration", "default": "", "metavar": "2h",
+                              "help": "come home by itself after this time"}),
+                (("--wait",), {"default": "", "metavar": "10m",
+                               "help": "how long each question waits"})]),
+    "home": (cmd_home, "questions stay at the terminal; release what waits",
+             "问题留在终端；放回所有等待的问题", "a4p.py home", []),
+    "status": (cmd_status, "the mode, the server, what waits", "模式、服务器、等待的问题",
+               "a4p.py status --json", [
+                   (("--json",), {"action": "store_true", "help": "for programs"})]),
+    "hook": (run_hook, "what agents call", "由代理调用", "a4p.py hook claude < call.json", [
+        (("agent",), {"nargs": "*", "help": "claude, codex or dsh"})]),
+    "ask": (cmd_ask, "ask from any script, print the answer", "从脚本提问并打印回答",
+            'a4p.py ask "Deploy now?" -o Yes -o No --timeout 10m', [
+                (("text",), {"metavar": "QUESTION"}),
+                (("-o", "--option"), {"action": "append", "default": [], "help": "a choice"}),
+                (("--multi",), {"action": "store_true", "help": "several may be chosen"}),
+                (("--header",), {"default": "", "help": "a short title"}),
+                (("--timeout",), {"default": "", "metavar": "10m", "help": "how long to wait"}),
+                (("--json",), {"action": "store_true", "help": "print JSON"})]),
+    "notify": (cmd_notify, "send a plain push", "发送一条普通推送",
+               'a4p.py notify "Build done" --title CI', [
+                   (("text",), {}), (("--title",), {"default": ""})]),
+    "serve": (cmd_serve, "an ntfy-compatible server with an answer page", "内置的 ntfy 兼容服务器",
+              "a4p.py serve --listen 127.0.0.1:8080", [
+                  (("--listen",), {"default": "127.0.0.1:2586", "metavar": "HOST:PORT"}),
+                  (("--token",), {"default": "", "help": "what clients must know"})]),
+    "demo": (cmd_demo, "see it work, without account or network", "本机演示，无需账号和网络",
+             "a4p.py demo --reply 3", [
+                 (("--reply",), {"metavar": "R", "help": "answer by itself"})]),
+    "install": (cmd_install, "put a4p into an agent's config", "装入代理的配置",
+                "a4p.py install dsh", [(("agents",), {"nargs": "+", "choices": ["dsh"]})]),
+    "uninstall": (cmd_uninstall, "take it out again", "从代理的配置移除",
+                  "a4p.py uninstall dsh", [(("agents",), {"nargs": "+", "choices": ["dsh"]})]),
+    "log": (cmd_log, "what happened to each question", "每个问题的经过", "a4p.py log -f", [
+        (("-f", "--follow"), {"action": "store_true", "help": "go on as more happens"})]),
+}
+
+
+def parser(lang: str) -> Any:
+    """The argument parser; every command's help ends with an example."""
+    import argparse
+
+    top = argparse.ArgumentParser(prog="a4p.py", description=(__doc__ or "").split("\n")[0])
+    top.add_argument("--version", action="version", version="a4p " + VERSION)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (run, english, chinese, example, arguments) in COMMANDS.items():
+        text = chinese if lang == "zh" else english
+        command = commands.add_parser(name, help=text, description=text,
+                                      epilog="example: " + example)
+        for names, settings in arguments:
+            command.add_argument(*names, **settings)
+        command.set_defaults(run=run)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status. The one place where errors become text."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if args[:1] == ["hook"] and not set(args) & {"-h", "--help"}:
+        return run_hook(args[1:])
+    if args == ["deliver"]:
+        return run_deliver()
+    lang = resolve_lang("auto")
+    options = parser(lang).parse_args(args, Options())
+    options.state, options.lang = State(), lang
+    try:
+        status: int = options.run(options)
+        return status
+    except A4pError as error:
+        print("a4p: " + plain(error.text(options.lang), 1000), file=sys.stderr)
+        return error.exit_code
+    except (KeyboardInterrupt, Released):
+        print("a4p: " + options.say("withdrawn_cli"), file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 1
+    except Exception as error:
+        options.state.log.failure("a4p", error)
+        print("a4p: " + options.say("unexpected", detail=type(error).__name__,
+                                    file=options.state.log.path), file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
