@@ -11,13 +11,17 @@ where anything is in doubt, the question is asked at the terminal as if a4p were
 """
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs a hook 4 ms at every start
-    from collections.abc import Callable, Iterator, Sequence
+    import socket
+    import threading
+    from collections import deque
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     Json = dict[str, Any]
@@ -53,7 +57,8 @@ LABEL_SHOWN = 48  # bytes of a label once labels are shortened
 LOG_LIMIT = 1_000_000  # bytes of a4p.log; the older half goes
 HOOK_TIMEOUT = 86_400  # seconds, written into the agents' configs
 WAIT_LIMIT = 82_800  # seconds that a call may wait: below HOOK_TIMEOUT
-TAKEN_KEPT = 43_200  # seconds; ntfy's cache replays nothing older than 12 h
+TAKEN_KEPT = 50_000  # seconds; ntfy's cache replays nothing older than 12 h
+TAG_KEPT = 3_600  # seconds that a late reply to an ended question is known as one
 
 ID_FORM = r"q[a-z2-7]{10}"
 TOPIC_FORM = r"[-_A-Za-z0-9]{1,64}"
@@ -133,13 +138,17 @@ PHONE = {
     "not_listed": ("{reply} is not on the list ({marks}). Send it again to give it as your words.",
                    "列表中没有 {reply}（{marks}）。再发一次，就按原话转达。"),
     "not_text": ("A reply must be plain text, up to 64 KB.", "回复必须是纯文本，最多 64 KB。"),
-    "which": ("Several questions wait. Which one is “{reply}” for?",
-              "有多个问题在等。“{reply}”是回答哪一个的？"),
+    "which": ("Several questions wait. Which one is “{reply}” for? Tap it, or send the reply "
+              "again behind its tag:",
+              "有多个问题在等。“{reply}”是回答哪一个的？请点选，或以标签开头重发："),
+    "tag_over": ("The question {tag} no longer waits, “{reply}” went nowhere.",
+                 "问题 {tag} 已不在等待，“{reply}”没有送出。"),
 }
 
 # key: (English, Chinese). What stands on the terminal.
 MESSAGES = {
-    "out": ("Out: questions go to the phone until {until}.", "外出模式：问题会发到手机，直到 {until}。"),
+    "out": ("Out: questions go to the phone until {until}.",
+            "外出模式：问题会发到手机，直到 {until}。"),
     "out_open": ("Out: questions go to the phone. `a4p.py home` ends it.",
                  "外出模式：问题会发到手机。`a4p.py home` 结束。"),
     "home": ("Home: questions stay at the terminal.", "在家模式：问题留在终端。"),
@@ -158,7 +167,8 @@ MESSAGES = {
     "not_waiting": ("the question was released", "问题已放回终端"),
     "withdrawn_cli": ("withdrawn", "已撤回"),
     "config_json": ("{file}, line {line}: not JSON ({detail}) - mend the line or run: "
-                    "a4p.py setup", "{file} 第 {line} 行：不是 JSON（{detail}）- 请修正或运行：a4p.py setup"),
+                    "a4p.py setup",
+                    "{file} 第 {line} 行：不是 JSON（{detail}）- 请修正或运行：a4p.py setup"),
     "config_value": ("{file}, line {line}: {name} must be {want} - mend it",
                      "{file} 第 {line} 行：{name} 必须是 {want} - 请修正"),
     "env_value": ("{name} must be {want} - mend or unset it",
@@ -194,6 +204,8 @@ MESSAGES = {
     "mend_413": ("the push is too large", "推送过大"),
     "mend_429": ("wait a minute, fewer requests are allowed", "请等一分钟，请求过于频繁"),
     "mend": ("see the server's log", "请看服务器日志"),
+    "listen": ("cannot listen on {address} ({detail}) - choose another with --listen",
+               "无法监听 {address}（{detail}）- 请用 --listen 换一个"),
     "stdin_slow": ("stdin was not complete within {seconds} s", "{seconds} 秒内没有读完标准输入"),
     "stdin_big": ("stdin is over {limit} bytes", "标准输入超过 {limit} 字节"),
     "stdin_json": ("stdin is not JSON: {detail}", "标准输入不是 JSON：{detail}"),
@@ -231,6 +243,15 @@ def say(lang: str, key: str, **values: object) -> str:
     return pair[1 if lang == "zh" else 0].format(**values)
 
 
+def escaped(text: str) -> str:
+    r"""`text` with all that a terminal would act on written out.
+
+    >>> escaped("\x1b[31mb")
+    '\\x1b[31mb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def plain(text: str, limit: int = 200) -> str:
     r"""`text` as one line that is safe on a terminal, cut to `limit` characters.
 
@@ -238,9 +259,7 @@ def plain(text: str, limit: int = 200) -> str:
     'a \\x1b[31mb'
     """
     line = " ".join(text.split())
-    if len(line) > limit:
-        line = line[: limit - 1] + "…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return escaped(line if len(line) <= limit else line[: limit - 1] + "…")
 
 
 def seconds_of(text: str) -> float:
@@ -567,33 +586,39 @@ class Pending:
         return os.path.exists(self.path(question_id))
 
     def drop(self, question_id: str) -> bool:
-        """Take the entry away; True for the one caller that did it."""
-        return remove(self.path(question_id))
+        """Take the entry away; True for the one caller that did it.
 
-    def entries(self) -> list[Json]:
+        It stays for TAG_KEPT seconds as `.over`, so that a late reply to its tag is known as one.
+        """
+        path = self.path(question_id)
+        try:
+            os.rename(path, path[:-4] + "over")
+        except OSError:
+            return False
+        return True
+
+    def entries(self, ending: str = "json") -> list[Json]:
         """Every readable entry, the oldest first; those of other hosts left out."""
         import json
         import re
         import socket
 
         found = []
-        for name in self._names():
-            if not re.fullmatch(ID_FORM + r"\.json", name):
+        for name in list_dir(self.folder):
+            if not re.fullmatch(ID_FORM + r"\." + ending, name):
                 continue
             try:
                 with open(os.path.join(self.folder, name), encoding="utf-8") as file:
                     entry = json.loads(file.read(100_000))
-                if entry["id"] + ".json" == name and entry["host"] == socket.gethostname():
+                if entry["id"] == name[:11] and entry["host"] == socket.gethostname():
                     found.append(entry)
             except (OSError, ValueError, TypeError, KeyError):
                 continue  # going away just now, or not ours
-        return sorted(found, key=lambda entry: (entry.get("since", 0), entry["id"]))
+        return sorted(found, key=lambda entry: (float(entry.get("since", 0)), entry["id"]))
 
-    def _names(self) -> list[str]:
-        try:
-            return os.listdir(self.folder)
-        except OSError:
-            return []
+    def tags_over(self) -> set[str]:
+        """The tags of questions that ended lately."""
+        return {str(entry.get("tag")) for entry in self.entries("over")}
 
     def live(self) -> list[Json]:
         """The entries whose process is there, the oldest first."""
@@ -616,18 +641,29 @@ class Pending:
             os.close(os.open(os.path.join(self.taken, event_id), flags, 0o600))
         except FileExistsError:
             return False
-        self._forget()
+        forget(self.taken, TAKEN_KEPT)
+        forget(self.folder, TAG_KEPT, ".over")
         return True
 
-    def _forget(self) -> None:
-        oldest = time.time() - TAKEN_KEPT - 3600
-        for name in os.listdir(self.taken)[:200]:
-            path = os.path.join(self.taken, name)
-            try:
-                if os.stat(path).st_mtime < oldest:
-                    remove(path)
-            except OSError:
-                continue
+
+def list_dir(folder: str) -> list[str]:
+    """The names in a folder; none where it is not there."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def forget(folder: str, seconds: float, ending: str = "") -> None:
+    """Remove the files of a folder that are older than `seconds`."""
+    for name in list_dir(folder)[:500]:
+        path = os.path.join(folder, name)
+        try:
+            old = os.stat(path).st_mtime < time.time() - seconds
+        except OSError:
+            continue
+        if old and name.endswith(ending):
+            remove(path)
 
 
 class State:
@@ -775,8 +811,8 @@ def number_of(folded: str) -> int | None:
 
     >>> [number_of(fold(t)) for t in ("３", "3.", "(3)", "#3", "③", "选3", "option 3", "03")]
     [3, 3, 3, 3, 3, 3, 3, 3]
-    >>> [number_of(fold(t)) for t in ("第三个", "选十二", "３号", "二十一", "3 days", "4.5", "-3", '"3"')]
-    [3, 12, 3, 21, None, None, None, None]
+    >>> [number_of(fold(t)) for t in ("第三个", "选十二", "３号", "二十一", "3 days", "4.5", "-3")]
+    [3, 12, 3, 21, None, None, None]
     """
     import re
 
@@ -908,7 +944,7 @@ def is_loopback(host: str) -> bool:
 
 
 def within(seconds: float, work: Callable[[], Any], server: str) -> Any:
-    """The result of `work`, or Refused after `seconds`: a name look-up has no timeout of its own."""
+    """The result of `work`, or Refused after `seconds`: name look-ups have no timeout."""
     import queue
     import threading
 
@@ -1097,7 +1133,7 @@ class Ntfy:
             code, detail = 0, ""
         mends = {401: "mend_401", 403: "mend_403", 413: "mend_413", 429: "mend_429"}
         mend = "mend_42908" if code == 42908 else mends.get(http, "mend")
-        return Refused("refused", http=http, code=code, server=self.server, detail=detail, mend=mend)
+        return Refused("refused", http, code, server=self.server, detail=detail, mend=mend)
 
 
 class Stream:
@@ -1225,7 +1261,7 @@ class Inbox:
                 self._read_stream()
             except Refused as error:
                 if error.http == 403 and len(self.topics) == 2:
-                    del self.topics[1]  # the question's topic may not be readable: it is only a help
+                    del self.topics[1]  # the question's topic may not be readable: a help only
                     continue
                 self._refused(error)
             self._live.clear()
@@ -1314,9 +1350,11 @@ class Push:
         self.question = question
         self.place = place
         self.tag = tag
+        self.tagged = False  # whether the tag is shown: others wait
         self.embedded = embedded
         self.id = "q" + random_id(10)
         self.deadline = 0.0
+        self.asides = False  # whether a word about it is on the phone, too
         self.reply_url = f"{config.server}/{config.topic}{REPLY_SUFFIX}"
 
     def say(self, key: str, **values: object) -> str:
@@ -1419,7 +1457,7 @@ class Push:
             detail = " ".join(option.description.split()) if described else ""
             rows.append(f"{mark}. {label}" + (f" - {detail}" if detail else ""))
         notes = [self.say(self._hint(buttons)), self.say("browser", url=self.reply_url)]
-        if self.tag:
+        if self.tagged:
             notes.insert(1, self.say("tagged", tag=self.tag))
         if self.sender.project:
             notes.append(self.sender.project)
@@ -1446,7 +1484,8 @@ class Push:
                  "project": self.sender.project, "header": question.header,
                  "text": question.text, "n": self.place[0], "of": self.place[1],
                  "options": options, "marks": question.marks, "multi": question.multi,
-                 "custom": True, "deadline": int(self.deadline), "tag": self.tag}
+                 "custom": True, "deadline": int(self.deadline),
+                 "tag": self.tag if self.tagged else ""}
         full = {**body, "a4p": extra}
         return full if len(encode(full)) <= EXTRA_LIMIT else body
 
@@ -1480,6 +1519,18 @@ def cut_middle(text: str, limit: int) -> str:
     head = room * 2 // 3
     tail = data[len(data) - (room - head):] if room > head else b""
     return data[:head].decode("utf-8", "ignore") + " … " + tail.decode("utf-8", "ignore")
+
+
+def tag_of(text: str) -> tuple[str, str]:
+    """The tag that a typed reply starts with, and the reply behind it; ("", text) without one.
+
+    >>> tag_of("k7 3"), tag_of("#K7: use sqlite"), tag_of("k7"), tag_of("s3bucket")
+    (('k7', '3'), ('k7', 'use sqlite'), ('', 'k7'), ('', 's3bucket'))
+    """
+    import re
+
+    found = re.match(r"\s*[#＃]?([a-zA-Z][0-9])(?:\s*[:：,，]\s*|\s+)(?=\S)", text)
+    return (found[1].lower(), text[found.end():]) if found else ("", text)
 
 
 # === Asking: one conversation with the phone ================================
@@ -1529,8 +1580,11 @@ class Conversation:
         self.inbox.opened.wait(OPEN_WAIT)
         if self.inbox.refusal:
             raise self.inbox.refusal
-        push = Push(self.config, self.sender, question, place, self._tag(question),
-                    self.inbox.embedded)
+        others = self.state.pending.live()
+        taken = {str(entry.get("tag")) for entry in others} | self.state.pending.tags_over()
+        tag = self._tag(question, taken)
+        push = Push(self.config, self.sender, question, place, tag, self.inbox.embedded)
+        push.tagged = bool(others)
         push.deadline = time.time() + self.timeout
         body = push.compose()
         self.pushed = push
@@ -1548,17 +1602,19 @@ class Conversation:
         self._over(outcome.state, outcome.answer.joined() if outcome.answer else "")
         return outcome
 
-    def _tag(self, question: Question) -> str:
-        """A tag where other questions wait on this machine, else ""."""
-        return ""
+    def _tag(self, question: Question, taken: set[str]) -> str:
+        """A letter and a digit that no label starts with and no other question has."""
+        starts = {fold(label)[:2] for label in question.labels} | taken
+        pairs = [letter + digit for letter in "bcdfghjkmnprtwxz" for digit in "23456789"]
+        free = [pair for pair in pairs if pair not in starts]
+        return free[os.urandom(1)[0] % len(free)] if free else "q" + random_id(2)
 
     def _register(self, push: Push) -> None:
         question = push.question
         self.state.pending.add({
             "id": push.id, "agent": self.sender.agent, "project": self.sender.project,
             "text": question.text[:300], "since": time.time(), "deadline": push.deadline,
-            "tag": push.tag, "server": self.config.server,
-            "closing": push.closing("lost")})
+            "tag": push.tag, "title": push.title, "closing": push.closing("lost")})
 
     def _not_delivered(self, push: Push, error: Refused) -> None:
         self.state.log.line(f"{push.id} {self.sender.agent} not delivered: {error}")
@@ -1575,6 +1631,8 @@ class Conversation:
         self.state.pending.drop(push.id)
         self.state.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
         self.close_push(push.closing(state, answer))
+        if push.asides:
+            self.close_push({"topic": self.config.topic, "delete": push.id + "b"})
 
 
 class Wait:
@@ -1606,50 +1664,65 @@ class Wait:
 
     def _consider(self, event: Json) -> Outcome | None:
         """What one event means for the question; None while it still waits."""
-        if event["time"] < self.pushed_at:
-            self.replayed.add(event["via"])
         if event.get("fetched") == self.push.id:
             return self._reply(event["message"])
-        if event["id"] in self.talk.seen:
+        if event["time"] < self.pushed_at:
+            self.replayed.add(event["via"])
+        if event["id"] in self.talk.seen or event["topic"] not in self.talk.inbox.topics:
             return None
         self.talk.seen.add(event["id"])
-        if event["topic"] not in self.talk.inbox.topics or not self._addressed(event):
+        typed = self._typed(event)
+        if typed is None:
             return None
         text = self._text_of(event)
-        return self._reply(text) if text is not None and text.strip() else None
+        if text is None or not text.strip():
+            return None
+        return self._typed_reply(event, text) if typed else self._reply(text)
 
-    def _addressed(self, event: Json) -> bool:
-        """Whether the message is a reply, and to this question."""
+    def _typed(self, event: Json) -> bool | None:
+        """True for words, False for a tap on this question's push, None for neither."""
         import re
 
-        title = event.get("title", "")
+        title = str(event.get("title", ""))
         if event["topic"] == self.talk.config.topic:
             if any(event.get(key) for key in ("title", "tags", "click", "actions", "attachment")):
-                return False  # a push: ours, or somebody's
+                return None  # a push: ours, or somebody's
         elif title == self.push.id:
-            return True
-        elif re.fullmatch(ID_FORM, str(title)):
-            return False  # a tap for another question
-        return self._in_time(event) and self._mine(event)
+            return False
+        elif re.fullmatch(ID_FORM, title):
+            return None  # a tap for another question
+        if event["time"] == self.pushed_at:  # whole seconds: was it before the push, or after?
+            return True if event["via"] not in self.replayed else None
+        return True if event["time"] > self.pushed_at else None
 
-    def _in_time(self, event: Json) -> bool:
-        """Whether a typed reply came after the push began: ntfy's times are whole seconds."""
-        if event["time"] == self.pushed_at:
-            return event["via"] not in self.replayed
-        return bool(event["time"] > self.pushed_at)
+    def _typed_reply(self, event: Json, text: str) -> Outcome | None:
+        """Words count for the question whose tag they start with, else for the only one."""
+        pending = self.talk.state.pending
+        waiting = pending.live()
+        if len(waiting) > 1:
+            self.push.tagged = True  # from now on this question's tag has been seen, or will be
+        tag, rest = tag_of(text)
+        tags = {entry.get("tag"): entry["id"] for entry in waiting if self.push.tagged}
+        over = tag not in tags and tag in pending.tags_over()
+        meant = tags.get(tag) or (waiting[0]["id"] if len(waiting) == 1 and not over else "")
+        if meant == self.push.id:
+            reply = rest if tag in tags else text
+            return self._reply(reply) if pending.take(event["id"]) else None
+        if not meant and waiting and waiting[0]["id"] == self.push.id and pending.take(event["id"]):
+            if over:
+                self._aside(self.push.say("tag_over", tag=tag, reply=cut_end(rest, 200)))
+            else:
+                self._ask_which(text, waiting)
+        return None
 
-    def _mine(self, event: Json) -> bool:
-        """Whether a typed reply is for this question: the only one that waits on this machine."""
-        waiting = self.talk.state.pending.live()
-        if [entry["id"] for entry in waiting] == [self.push.id]:
-            return self.talk.state.pending.take(event["id"])
-        if waiting and waiting[0]["id"] == self.push.id:
-            if self.talk.state.pending.take(event["id"]):
-                self._ask_which(str(event.get("message", "")))
-        return False
-
-    def _ask_which(self, reply: str) -> None:
-        self._aside(self.push.say("which", reply=cut_end(reply, 200)))
+    def _ask_which(self, reply: str, waiting: Sequence[Json]) -> None:
+        """Ask on the phone which of the waiting questions a reply is for."""
+        rows = [f"{entry['tag']}  {entry['title']}: {plain(str(entry['text']), 60)}"
+                for entry in waiting]
+        buttons = [self.push.button(f"{entry['tag']} {entry['title']}", reply, entry["id"])
+                   for entry in waiting[:BUTTONS]]
+        text = self.push.say("which", reply=cut_end(reply, 200)) + "\n\n" + "\n".join(rows)
+        self._aside(cut_end(text, WHOLE_AIM // 2), [b for b in buttons if b and size(reply) < 500])
 
     def _text_of(self, event: Json) -> str | None:
         """The reply's text; None where it is a file: a text file comes back as a message."""
@@ -1685,13 +1758,14 @@ class Wait:
             return Outcome("answered", Answer([], text.strip()))
         self.asked_back = fold(text)
         self.deadline = time.monotonic() + self.talk.timeout
-        marks = self.push.question.marks
-        self._aside(self.push.say("not_listed", reply=text.strip(), marks=f"{marks[0]}-{marks[-1]}"))
+        marks = f"{question.marks[0]}-{question.marks[-1]}"
+        self._aside(self.push.say("not_listed", reply=text.strip(), marks=marks))
         return None
 
-    def _aside(self, text: str) -> None:
+    def _aside(self, text: str, actions: Sequence[Json] = ()) -> None:
         """Tell the phone something, without holding up the wait."""
-        body = self.push.aside(text)
+        body = self.push.aside(text, actions)
+        self.push.asides = True
         self._background(lambda: self._publish(body))
 
     def _publish(self, body: Json) -> None:
@@ -1761,8 +1835,8 @@ class Agent:
 def questions_of(tool_input: object) -> list[Question]:
     """The questions in a tool's input, in any of the agents' shapes; [] where one is malformed.
 
-    >>> [q.labels for q in questions_of({"questions": [{"title": "Which?", "options": ["A", "B"]}]})]
-    [['A', 'B']]
+    >>> questions_of({"questions": [{"title": "Which?", "options": ["A", "B"]}]})[0].labels
+    ['A', 'B']
     >>> questions_of({"questions": [{"question": "No options?"}]})
     []
     """
@@ -2153,13 +2227,1018 @@ def run_deliver() -> int:
         closings = payload_of(read_stdin())
         ntfy = Ntfy(state.config)
         for body in closings if isinstance(closings, list) else []:
-            if body.get("topic") == state.config.topic:
+            if body.get("topic") != state.config.topic:
+                continue
+            if "delete" in body:
+                ntfy.delete(body["topic"], body["delete"])
+            else:
                 ntfy.publish(body)
     except A4pError as error:
         state.log.line(f"receipt: {error}")
     except Exception as error:
         state.log.failure("receipt", error)
     return 0
+
+
+# === Server: ntfy's HTTP interface in one process =================================================
+# Answers are those of ntfy 2.13, with 2.16's sequence_id and 2.28's limits on title and tags.
+
+TOPIC = "[-_A-Za-z0-9]{1,64}"
+RESERVED_TOPICS = set("docs static file app metrics account settings signup login v1".split())
+NTFY_ERRORS = {  # code: (text, page of ntfy's docs); the first three digits are the HTTP status
+    400: ("bad request", ""), 431: ("request header fields too large", ""),  # HTTP's own
+    40001: ("e-mail notifications are not enabled", "config/#e-mail-notifications"),
+    40004: ("invalid delay parameter: unable to parse delay", "publish/#scheduled-delivery"),
+    40007: ("invalid priority parameter", "publish/#message-priority"),
+    40008: ("invalid since parameter", "subscribe/api/#fetch-cached-messages"),
+    40009: ("invalid request: topic invalid", ""),
+    40010: ("invalid request: topic name is not allowed", ""),
+    40014: ("invalid request: attachments not allowed", "config/#attachments"),
+    40016: ("invalid request: client not using the websocket protocol",
+            "subscribe/api/#websockets"),
+    40018: ("invalid request: actions invalid", "publish/#action-buttons"),
+    40021: ("invalid request: icon URL is invalid", "publish/#icons"),
+    40024: ("invalid request: request body must be valid JSON", ""),
+    40049: ("invalid request: sequence ID invalid", "publish/#updating-deleting-notifications"),
+    40057: ("invalid request: title too large", "publish/#limitations"),
+    40058: ("invalid request: tags too large", "publish/#limitations"),
+    40101: ("unauthorized", "publish/#authentication"),
+    40301: ("forbidden", "publish/#authentication"),
+    40401: ("page not found", ""), 41303: ("JSON body too large", ""),
+    42901: ("limit reached: too many requests", "publish/#limitations"),
+    42903: ("limit reached: too many active subscriptions", "publish/#limitations"),
+    42904: ("limit reached: the total number of topics on the server has been reached, "
+            "please contact the admin", "publish/#limitations"),
+    42909: ("limit reached: too many auth failures", "publish/#limitations"),
+    50001: ("internal server error", ""),
+}
+
+
+class Limits:
+    """What a server bears, with ntfy's code for what goes over it."""
+
+    MESSAGE, TITLE, TAGS, ACTIONS = 4096, 1024, 512, 3  # 40014 (from 4096 on), 40057, 40058, 40018
+    JSON, JSON_A4P = 8192, 16384  # bytes of JSON body, and with the key `a4p`: 41303
+    BODY, HEAD = 65536, 65536  # bytes read at all: of a body (40014, 41303), of a head (431)
+    TOPICS = 15_000  # that hold a message or a listener: 42904
+    STREAMS, CONNECTIONS = 512, 1024  # open at once, a thread each: 42903, 42901
+    KEPT, KEPT_IN_TOPIC, KEPT_BYTES = 100_000, 10_000, 32 << 20  # messages; the oldest go first
+    KEPT_SECONDS = 43_200  # ntfy's cache-duration
+    DEAD_BYTES = 1 << 20  # in the file, beyond twice what is kept
+    QUEUE = 2_000  # messages a reader may lag behind; then its stream ends, and it may resume
+    WRITE_SECONDS, REQUEST_SECONDS, IDLE_SECONDS = 10, 15, 60  # a write, a request, between two
+    KEEPALIVE_SECONDS = 45  # ntfy's keepalive-interval
+    FAILURES, FAILURE_SECONDS, ADDRESSES = 30, 60, 10_000  # bad logins, one back each 60 s: 42909
+    UPSTREAM, UPSTREAM_SECONDS = 100, 10  # poll requests that wait; each one's timeout
+
+
+class Rejected(Exception):
+    """An error of ntfy's table; `detail` is what ntfy adds after a semicolon."""
+
+    def __init__(self, code: int, detail: str = "") -> None:
+        text, page = NTFY_ERRORS[code]
+        self.status = int(str(code)[:3])
+        self.body: dict[str, Any] = {"code": code} if code > 999 else {}
+        self.body.update(http=self.status, error=f"{text}; {detail}" if detail else text)
+        if page:
+            self.body["link"] = "https://ntfy.sh/docs/" + page
+
+
+def utf8(text: str) -> bytes:
+    """Return `text` in UTF-8, with U+FFFD for each lone surrogate."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def go_json(value: object) -> bytes:
+    r"""Return `value` as a line of JSON with ntfy's escapes. Raises ValueError on NaN.
+
+    >>> go_json({"message": "<b> & \ud800"})
+    b'{"message":"\\u003cb\\u003e \\u0026 \xef\xbf\xbd"}\n'
+    """
+    import json
+    import re
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return utf8(re.sub("[<>&\u2028\u2029]", lambda m: f"\\u{ord(m[0]):04x}", text) + "\n")
+
+
+def event_id(length: int) -> str:
+    """Return `length` random letters and digits, as in ntfy's ids."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+    return "".join(letters[byte % 62] for byte in os.urandom(length))
+
+
+class Message:
+    """One event on a topic: the line that goes over the wire, and what is often asked of it."""
+
+    __slots__ = ("serial", "line", "id", "topic", "event", "time", "expires")
+
+    def __init__(self, line: bytes) -> None:
+        """Read a line of ours. Raises ValueError, TypeError or LookupError on any other."""
+        self.serial, self.line = 0, line
+        fields = self.fields()
+        self.id, self.topic, self.event = (str(fields[key]) for key in ("id", "topic", "event"))
+        self.time, self.expires = int(fields["time"]), int(fields.get("expires", 0))
+
+    @classmethod
+    def control(cls, event: str, topics: str, **more: object) -> Message:
+        """Return an event of the server's: open, keepalive; with `more`, deletion and such."""
+        now = int(time.time())
+        expires = {"expires": now + Limits.KEPT_SECONDS} if more else {}
+        return cls(go_json({"id": event_id(12), **more, "time": now, **expires,
+                            "event": event, "topic": topics}))
+
+    def fields(self) -> dict[str, Any]:
+        """Return all of it (decoded anew: only filters and `raw` ask)."""
+        import json
+        return dict(json.loads(self.line))
+
+    def encode(self, form: str) -> bytes:
+        """Return the event as a stream shows it: json, sse or raw."""
+        if form == "raw":
+            text = self.fields()["message"] if self.event == "message" else ""
+            return text.replace("\n", " ").encode() + b"\n"
+        if form == "json":
+            return self.line
+        named = "" if self.event.startswith("message") else f"event: {self.event}\n"
+        return named.encode() + b"data: " + self.line + b"\n"
+
+
+class Feed:
+    """A listener: the messages it has yet to send, and None where it shall end."""
+
+    def __init__(self, names: set[str], wanted: Callable[[Message], bool]) -> None:
+        from queue import SimpleQueue
+        self.names, self.wanted = names, wanted
+        self.queue: SimpleQueue[Message | None] = SimpleQueue()
+
+    def batches(self, seconds: float, topics: str) -> Iterator[list[Message]]:
+        """Yield what comes, as it comes, and every `seconds` a keepalive."""
+        from queue import Empty
+        due = time.monotonic() + seconds
+        while True:
+            try:
+                batch = [self.queue.get(timeout=max(0.0, due - time.monotonic()))]
+                while not self.queue.empty():
+                    batch.append(self.queue.get())
+            except Empty:
+                due += seconds
+                batch = [Message.control("keepalive", topics)]
+            yield [message for message in batch if message]
+            if None in batch:
+                return
+
+
+class Hub:
+    """The messages of the last 12 h and their listeners, in step under one lock.
+
+    A stream has each message once and in order: its replay is taken and its listening begins in
+    one step; a message is kept and handed on in one step. Kept messages are lines of a file
+    ("" for none), with the kernel before the publisher has its reply: enough for kill -9.
+    There is no fsync: it would cost each publish a disk's latency, for a power cut's sake.
+    """
+
+    def __init__(self, path: str, limits: type[Limits], log: Callable[[str], None]) -> None:
+        import threading
+        from collections import OrderedDict
+        self.path, self.limits, self.log, self.lock = path, limits, log, threading.RLock()
+        self.topics: dict[str, tuple[deque[Message], set[Feed]]] = {}
+        self.kept: OrderedDict[str, Message] = OrderedDict()
+        self.streams: set[Feed] = set()
+        self.serial = self.bytes = self.size = 0
+        self.file = self._open(path) if path else None
+        self._load()
+
+    @staticmethod
+    def _open(path: str) -> io.FileIO:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            if os.path.exists(path) and not os.path.isfile(path):
+                raise OSError(0, "not a file")
+            file = open(path, "a+b", 0, opener=lambda name, _: os.open(name, flags, 0o600))
+            if hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), 0o600)  # a umask may take even the owner's bits
+        except OSError as error:
+            raise A4pError(f"cannot keep messages in {path}: {error.strerror}",
+                           hint="it must be a plain file of yours") from None
+        return file
+
+    def _load(self) -> None:
+        broken, line = 0, b"\n"
+        for line in open(self.path, "rb") if self.file else ():
+            self.size += len(line)
+            try:
+                message = Message(line)
+                if line.endswith(b"\n") and message.id not in self.kept:
+                    self._keep(message)
+            except (ValueError, TypeError, LookupError, RecursionError, Rejected):
+                broken += line.endswith(b"\n")
+        if self.file and not line.endswith(b"\n"):
+            self.log(f"dropped a torn last line of {len(line)} bytes from {self.path}")
+            self.file.truncate(self.size - len(line))
+        if broken:
+            self.log(f"skipped {broken} lines that are no messages in {self.path}")
+        self._tidy()
+
+    def _topic(self, name: str) -> tuple[deque[Message], set[Feed]]:
+        from collections import deque
+        if name not in self.topics:
+            if len(self.topics) >= self.limits.TOPICS:
+                raise Rejected(42904)
+            self.topics[name] = deque(), set()
+        return self.topics[name]
+
+    def _sweep(self, name: str) -> None:
+        if not any(self.topics.get(name, "-")):
+            del self.topics[name]
+
+    def _keep(self, message: Message) -> None:
+        messages = self._topic(message.topic)[0]
+        messages.append(message)
+        self.kept[message.id] = message
+        self.serial = message.serial = self.serial + 1
+        self.bytes += len(message.line)
+        if len(messages) > self.limits.KEPT_IN_TOPIC:
+            self._drop(messages[0])
+
+    def _drop(self, message: Message) -> None:
+        self.topics[message.topic][0].popleft()  # it is its topic's oldest
+        self.bytes -= len(self.kept.pop(message.id).line)
+        self._sweep(message.topic)
+
+    def _tidy(self) -> None:
+        """Drop what is too old or too much; rewrite a file that holds mostly such."""
+        limits, now = self.limits, time.time()
+        while self.kept:
+            oldest = next(iter(self.kept.values()))
+            if (oldest.expires > now and len(self.kept) <= limits.KEPT
+                    and self.bytes <= limits.KEPT_BYTES):
+                break
+            self._drop(oldest)
+        if self.file and self.size > 2 * self.bytes + limits.DEAD_BYTES:
+            self.size, fresh = self.bytes, self.path + ".new"
+            try:
+                with self._open(fresh) as file:
+                    file.truncate(0)
+                    file.write(b"".join(message.line for message in self.kept.values()))
+                self.file.close()  # first, for Windows' sake
+                os.replace(fresh, self.path)
+            except (OSError, A4pError) as error:
+                self.log(f"cannot rewrite {self.path}: {error}")
+            self.file = self._open(self.path)
+
+    def _append(self, file: io.FileIO, line: bytes) -> None:
+        self.size += len(line)
+        try:
+            if file.write(line) != len(line):
+                file.write(b"\n")  # so that the disk, full now, costs no more than this line
+                raise OSError(0, "disk full")
+        except OSError as error:
+            self.log(f"cannot write {self.path}: {error.strerror}")
+
+    def publish(self, message: Message) -> None:
+        """Keep `message` (if it expires at all) and hand it on. Raises Rejected(42904)."""
+        with self.lock:
+            listeners = self._topic(message.topic)[1]
+            if message.expires:
+                self._keep(message)
+                if self.file:
+                    self._append(self.file, message.line)
+                self._tidy()
+            for stream in [stream for stream in listeners if stream.wanted(message)]:
+                stream.queue.put(message)
+                if stream.queue.qsize() > self.limits.QUEUE:
+                    self.leave(stream)
+            self._sweep(message.topic)
+
+    def replay(self, names: set[str], since: tuple[str, int | str]) -> list[Message]:
+        """Return the kept messages of these topics `since` a point (see `parse_since`)."""
+        kind, value = since
+        with self.lock:
+            self._tidy()
+            stores = [self.topics[name][0] for name in names if name in self.topics]
+            if kind == "latest":
+                found = [messages[-1] for messages in stores if messages]
+            elif kind == "id":  # one it does not know replays everything, as with ntfy
+                mark = self.kept[str(value)].serial if value in self.kept else 0
+                found = [m for messages in stores for m in messages if m.serial > mark]
+            else:
+                found = [m for messages in stores for m in messages if m.time >= int(value)]
+        return sorted(found, key=lambda message: message.serial)
+
+    def join(self, stream: Feed, since: tuple[str, int | str]) -> list[Message]:
+        """Return the replay; what comes later goes to `stream`. Raises Rejected(42903, 42904)."""
+        with self.lock:
+            if len(self.streams) >= self.limits.STREAMS:
+                raise Rejected(42903)
+            try:
+                for name in stream.names:
+                    self._topic(name)[1].add(stream)
+            except Rejected:
+                self.leave(stream)
+                raise
+            self.streams.add(stream)
+            return self.replay(stream.names, since)
+
+    def leave(self, stream: Feed) -> None:
+        """Hand on nothing more to `stream` and let it end."""
+        with self.lock:
+            self.streams.discard(stream)
+            for name in stream.names & self.topics.keys():
+                self.topics[name][1].discard(stream)
+                self._sweep(name)
+        stream.queue.put(None)
+
+
+def parse_since(text: str, now: int) -> tuple[str, int | str]:
+    """Return ("latest", ""), ("id", id) or ("time", epoch). Raises Rejected(40008).
+
+    >>> parse_since("1h30m", 10_000), parse_since("17", 0), parse_since("abcdefABCDEF", 0)
+    (('time', 4600), ('time', 17), ('id', 'abcdefABCDEF'))
+    """
+    import re
+    units = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+    number = r"([0-9]{1,12}(?:\.[0-9]{0,9})?)(ns|us|µs|ms|s|m|h)"
+    if text in ("latest", "all", "none"):
+        return ("latest", "") if text == "latest" else ("time", 0 if text == "all" else 1 << 62)
+    if re.fullmatch("[A-Za-z0-9]{12}", text):
+        return "id", text
+    if re.fullmatch("[-+]?[0-9]{1,18}", text):
+        return "time", int(text)
+    if re.fullmatch(f"(?:{number})+", text):
+        return "time", int(now - sum(float(n) * units[u] for n, u in re.findall(number, text)))
+    raise Rejected(40008)
+
+
+def parse_priority(text: str) -> int:
+    """Return 1 to 5, or 0 where none is given. Raises Rejected(40007)."""
+    names = ("", "1 min", "2 low", "3 default", "4 high", "5 max urgent")
+    for number, words in enumerate(names):
+        if text.lower() in (words.split() or [""]):
+            return number
+    raise Rejected(40007)
+
+
+def decode_words(value: str) -> str:
+    """Return a header's text with its RFC 2047 words decoded.
+
+    >>> decode_words("=?UTF-8?B?5qCH?= =?utf-8?q?=E9=A2=98_x?=")
+    '标题 x'
+    """
+    import binascii
+    import re
+
+    def word(found: re.Match[str]) -> str:
+        text = found[3].encode()
+        raw = binascii.a2b_base64(text) if found[2] in "bB" else binascii.a2b_qp(text, header=True)
+        return raw.decode(found[1], "replace")
+    try:
+        return re.sub(r"(?i)=\?(utf-8|iso-8859-1|us-ascii)\?([bq])\?([^?\s]*)\?=", word,
+                      re.sub(r"\?=\s+=\?", "?==?", value))
+    except ValueError:
+        return value
+
+
+ACTION_FIELDS = {"action": str, "label": str, "clear": bool, "url": str, "method": str,
+                 "headers": dict, "body": str, "intent": str, "extras": dict}
+JSON_FIELDS = {"topic": str, "message": str, "title": str, "tags": list, "priority": int,
+               "click": str, "icon": str, "attach": str, "filename": str, "markdown": bool,
+               "actions": list, "email": str, "delay": str, "cache": str, "sequence_id": str}
+
+
+def typed(value: object, kinds: dict[str, type]) -> dict[str, Any]:
+    """Return the known keys of an object, null left out. Raises Rejected(40024) on a wrong type."""
+    if not isinstance(value, dict):
+        raise Rejected(40024)
+    known = {key: value[key] for key in kinds if value.get(key) is not None}
+    for key, item in known.items():
+        texts = item.values() if type(item) is dict else item if key == "tags" else ()
+        if type(item) is not kinds[key] or any(type(text) is not str for text in texts):
+            raise Rejected(40024)
+    return known
+
+
+def short_actions(text: str) -> list[dict[str, Any]]:
+    """Return the actions in the short form of the `Actions:` header. Raises Rejected(40018).
+
+    >>> short_actions("http, 'A, B', https://x.y, headers.K=v; view, C, url=u, clear=true")
+    [{'action': 'http', 'label': 'A, B', 'url': 'https://x.y', 'headers': {'K': 'v'}}, \
+{'action': 'view', 'label': 'C', 'url': 'u', 'clear': True}]
+    """
+    import re
+    term = re.compile(r"""\s*(?:([-.\w]+)\s*=\s*)?(?:(["'])((?:\\\2|(?!\2).)*)\2|(?!["'])([^,;]*))"""
+                      r"\s*(?:(,)|;\s*|$)", re.ASCII | re.DOTALL)
+    actions: list[dict[str, Any]] = []
+    place = index = 0
+    while place < len(text) or index:
+        found = term.match(text, place)
+        if not found:
+            raise Rejected(40018, f"unexpected end of input, quote started at position {place}")
+        key, quote, quoted, bare, comma = found.groups("")
+        if not index:
+            actions.append({})
+        elif index == 2 and not key and actions[-1].get("action") in ("view", "http"):
+            key = "url"
+        key = key or ("action", "label", "")[min(index, 2)]
+        _set(actions[-1], key, quoted.replace("\\" + quote, quote) if quote else bare.strip())
+        place, index = found.end(), index + 1 if comma else 0
+    return actions
+
+
+def _set(action: dict[str, Any], key: str, value: str) -> None:
+    group, _, name = key.partition(".")
+    kind = ACTION_FIELDS.get(key.lower())
+    if name and group in ("headers", "extras"):
+        action.setdefault(group, {})[name] = value
+    elif kind is bool and value.lower() in ("true", "yes", "1", "false", "no", "0"):
+        action["clear"] = value.lower() in ("true", "yes", "1")
+    elif kind is str:
+        action[key.lower()] = value
+    else:
+        raise Rejected(40018, f"key '{key}' unknown" if key else f"term '{value}' unknown")
+
+
+def check_actions(actions: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the actions as ntfy hands them on, with ids. Raises Rejected(40018)."""
+    if len(actions) > Limits.ACTIONS:
+        raise Rejected(40018, f"only {Limits.ACTIONS} actions allowed")
+    for given in actions:
+        kind, method = given.get("action", "").lower(), given.get("method", "").upper()
+        if kind not in ("view", "broadcast", "http"):  # 2.17 adds copy
+            raise Rejected(40018, f"parameter 'action' cannot be '{kind}', valid values are "
+                                 "'view', 'broadcast' and 'http'")
+        if not given.get("label"):
+            raise Rejected(40018, "parameter 'label' is required")
+        if kind != "broadcast" and not given.get("url"):
+            raise Rejected(40018, f"parameter 'url' is required for action '{kind}'")
+        if kind == "http" and method in ("GET", "HEAD") and given.get("body"):
+            raise Rejected(40018, f"parameter 'body' cannot be set if method is {method}")
+        given = {**given, "id": event_id(10), "action": kind, "method": method}
+        yield {key: given.get(key, False) for key in ("id", *ACTION_FIELDS)
+               if given.get(key) or key == "clear"}
+
+
+class Request:
+    """One HTTP request; its parameters are found where ntfy looks for them."""
+
+    def __init__(self, head: str) -> None:
+        """Read a request's head. Raises Rejected(400)."""
+        import urllib.parse
+        first, *lines = head.split("\r\n")
+        self.headers: dict[str, str] = {}
+        self.body: bytes | None = b""  # None: too long to be read
+        self.trusted = False
+        try:
+            self.method, target, version = first.split(" ")
+            path, _, query = target.partition("?")
+            self.query = dict(reversed(urllib.parse.parse_qsl(query, max_num_fields=100)))
+        except ValueError:
+            raise Rejected(400) from None
+        for name, colon, value in (line.partition(":") for line in lines):
+            key = name.lower()
+            if not colon or name.split() != [name] or (  # folded; or read differently by a proxy
+                    key in self.headers and key in ("host", "content-length", "transfer-encoding")):
+                raise Rejected(400)
+            self.headers.setdefault(key, value.strip())
+        self.path, self.chunked = urllib.parse.unquote(path), version == "HTTP/1.1"
+        self.keep = self.chunked and "close" not in self.headers.get("connection", "").lower()
+
+    def param(self, *names: str) -> str:
+        """Return the first header, else query parameter, of these names that is not empty."""
+        import re
+        for name in names:
+            value = decode_words(self.headers.get(name, "")).strip()
+            if name == "priority" and re.fullmatch(r"u=\d(,\s*(i|\d))?", value):
+                continue  # RFC 9218: browsers and proxies add it
+            if value:
+                return value
+        return next((self.query[name].strip() for name in names if self.query.get(name)), "")
+
+    def flag(self, default: str, *names: str) -> bool:
+        """Return a yes/no parameter."""
+        return (self.param(*names).lower() or default) in ("1", "yes", "true")
+
+    def tags(self) -> list[str]:
+        """Return the tags, of a message or a filter."""
+        value = self.param("x-tags", "tags", "tag", "ta")
+        return [tag.strip() for tag in value.split(",") if tag.strip()]
+
+    def filter(self) -> Callable[[Message], bool]:
+        """Return what a stream's filters make of a message. Raises Rejected(40007)."""
+        exact = {"id": self.param("x-id", "id"), "message": self.param("x-message", "message", "m"),
+                 "title": self.param("x-title", "title", "t")}
+        priorities = self.param("x-priority", "priority", "prio", "p").split(",")
+        wanted, tags = {parse_priority(text.strip()) for text in priorities} - {0}, set(self.tags())
+
+        def passes(message: Message) -> bool:
+            if message.event != "message" or not (any(exact.values()) or wanted or tags):
+                return True
+            fields = message.fields()
+            return (all(fields.get(key) == value for key, value in exact.items() if value)
+                    and (not wanted or fields.get("priority", 3) in wanted)
+                    and tags <= set(fields.get("tags", ())))
+        return passes
+
+    def take_json(self) -> tuple[str, object]:
+        """Turn a JSON body into headers, as ntfy does; return its topic and its `a4p`."""
+        import contextlib
+        import json
+        import re
+        body, extra, value = self.body or b"", None, None
+        with contextlib.suppress(ValueError, RecursionError):  # ntfy ignores what follows it
+            value = json.JSONDecoder().raw_decode(body.decode("utf-8", "replace").lstrip())[0]
+            extra = value.pop("a4p", None) if isinstance(value, dict) else None
+        extra = extra if isinstance(extra, dict) else None
+        own = len(utf8(json.dumps(extra, ensure_ascii=False))) if extra else 0
+        if self.body is None or len(body) - own >= Limits.JSON:
+            raise Rejected(41303)
+        fields = typed(value, JSON_FIELDS)
+        if not re.fullmatch(TOPIC, fields.get("topic", "")):
+            raise Rejected(40009)
+        actions = [typed(action, ACTION_FIELDS) for action in fields.get("actions", ())]
+        fields.update(actions=json.dumps(actions) if actions else "",
+                      tags=",".join(fields.get("tags", ())),
+                      markdown="yes" if fields.get("markdown") else "",
+                      priority=str(fields.get("priority") or ""))
+        self.body = utf8(fields.pop("message", "") or "triggered")
+        self.headers.update(("x-" + key.replace("_", "-"), text) for key, text in fields.items())
+        return fields["topic"], extra if len(body) < Limits.JSON_A4P else None
+
+    def text(self) -> str:
+        """Return the message's text. Raises Rejected(40014) where ntfy would make it a file."""
+        if self.body is None or len(self.body) >= Limits.MESSAGE or self.param(
+                "x-attach", "attach", "a", "x-filename", "filename", "file", "f"):
+            raise Rejected(40014)
+        try:
+            text = self.body.decode().strip()
+        except UnicodeDecodeError:
+            raise Rejected(40014) from None
+        if not self.body:
+            text = self.param("x-message", "message", "m").replace("\\n", "\n")
+        return text or "triggered"
+
+    def actions(self) -> list[dict[str, Any]]:
+        """Return the action buttons. Raises Rejected(40018)."""
+        import json
+        text = self.param("x-actions", "actions", "action")
+        try:
+            actions = json.loads(text) if text.startswith("[") else short_actions(text)
+            return list(check_actions([typed(action, ACTION_FIELDS) for action in actions]))
+        except (ValueError, RecursionError):
+            raise Rejected(40018, "JSON error: not a list of actions") from None
+
+
+def compose(request: Request, topic: str, sequence: str, extra: object) -> Message:
+    """Return the message that a request publishes. Raises Rejected, as ntfy would."""
+    import re
+    param, name, now = request.param, event_id(12), int(time.time())
+    title, tags, icon = param("x-title", "title", "t"), request.tags(), param("x-icon", "icon")
+    sequence = sequence or param("x-sequence-id", "sequence-id", "sid")
+    for code, wrong in {
+            40010: topic in RESERVED_TOPICS,
+            40049: sequence and not re.fullmatch(TOPIC, sequence),
+            40021: icon and not re.match("https?://", icon),
+            40001: param("x-email", "x-e-mail", "email", "e-mail", "mail", "e"),
+            40004: param("x-delay", "delay", "x-at", "at", "x-in", "in"),
+            40057: len(utf8(title)) > Limits.TITLE,
+            40058: len(utf8(",".join(tags))) > Limits.TAGS}.items():
+        if wrong:
+            raise Rejected(code, "this server delivers at once only" if code == 40004 else "")
+    markdown = (request.flag("", "x-markdown", "markdown", "md")
+                or param("content-type", "content_type").lower() == "text/markdown")
+    fields = {
+        "id": name, "sequence_id": sequence, "time": now,
+        "expires": now + Limits.KEPT_SECONDS if request.flag("yes", "x-cache", "cache") else 0,
+        "event": "message", "topic": topic, "title": title, "message": request.text(),
+        "priority": parse_priority(param("x-priority", "priority", "prio", "p")), "tags": tags,
+        "click": param("x-click", "click"), "icon": icon, "actions": request.actions(),
+        "content_type": "text/markdown" if markdown else ""}
+    fields = {key: value for key, value in fields.items() if value}
+    try:
+        more = {"a4p": extra} if extra and len(go_json(extra)) < Limits.JSON_A4P else {}
+        return Message(go_json({**fields, **more}))
+    except (ValueError, RecursionError):  # a NaN inside
+        return Message(go_json(fields))
+
+
+class Client(io.RawIOBase):
+    """A connection, in a thread of its own; what it sends and takes must not be late."""
+
+    def __init__(self, sock: socket.socket, address: str, limits: type[Limits]) -> None:
+        self.sock, self.address, self.limits, self.deadline = sock, address, limits, 0.0
+        self.input = io.BufferedReader(self, 65536)
+
+    def readable(self) -> bool:
+        """Return that this can be read, for the buffer's sake."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Receive before the deadline (a timeout alone would let a byte a second through)."""
+        self.sock.settimeout(max(0.001, self.deadline - time.monotonic()))
+        return self.sock.recv_into(buffer)
+
+    def _line(self, room: int) -> bytes:
+        line = self.input.readline(room + 1)
+        if len(line) > room:
+            raise Rejected(431)
+        if not line.endswith(b"\n"):
+            raise ConnectionError("it left")
+        return line.rstrip(b"\r\n")
+
+    def read(self) -> Request:  # type: ignore[override]
+        """Return the next request. Raises Rejected, or OSError where the client left or dawdles."""
+        self.deadline = time.monotonic() + self.limits.IDLE_SECONDS
+        self.input.peek(1)
+        self.deadline = time.monotonic() + self.limits.REQUEST_SECONDS
+        lines = [self._line(self.limits.HEAD)]
+        while lines[-1]:
+            lines.append(self._line(self.limits.HEAD - sum(map(len, lines))))
+        request = Request(b"\r\n".join(lines[:-1]).decode("utf-8", "replace"))
+        headers, length = request.headers, request.headers.get("content-length", "0")
+        coding = headers.get("transfer-encoding", "").lower()
+        if not (length.isdigit() and length.isascii() and len(length) < 19) or coding and (
+                coding != "chunked" or "content-length" in headers):
+            raise Rejected(400)
+        if headers.get("expect", "").lower() == "100-continue":
+            self.send([b"HTTP/1.1 100 Continue\r\n\r\n"])
+        request.body = self._chunks() if coding else self._take(int(length))
+        request.keep = request.keep and request.body is not None
+        return request
+
+    def _take(self, size: int) -> bytes | None:
+        data = self.input.read(size) if size <= self.limits.BODY else None
+        if data is not None and len(data) < size:
+            raise ConnectionError("it left")
+        return data
+
+    def _chunks(self) -> bytes | None:
+        import re
+        body = b""
+        while True:
+            size = self._line(64).partition(b";")[0].strip()
+            if not re.fullmatch(b"[0-9a-fA-F]{1,8}", size):
+                raise Rejected(400)
+            if not int(size, 16):
+                while self._line(1024):  # trailers
+                    continue
+                return body
+            more = self._take(int(size, 16))
+            if more is None or len(body) + len(more) > self.limits.BODY:
+                return None
+            body += more
+            self._line(2)
+
+    def send(self, parts: Iterable[bytes]) -> None:
+        """Send `parts`, small ones in one write (Nagle would hold a second back for 40 ms)."""
+        self.sock.settimeout(self.limits.WRITE_SECONDS)
+        buffer = bytearray()
+        for part in parts:
+            buffer += part
+            if len(buffer) > 65536:
+                self.sock.sendall(buffer)
+                buffer.clear()
+        self.sock.sendall(buffer)
+
+    def linger(self) -> None:
+        """Take for a second what still comes, so that who sends too much sees the answer."""
+        self.sock.shutdown(1)
+        self.deadline = time.monotonic() + 1
+        while self.input.read1(65536):
+            continue
+
+
+def response(status: int, body: bytes = b"", **headers: str) -> bytes:
+    """Return a whole response: JSON, unless `headers` (with _ for -) say otherwise."""
+    named = {"Access_Control_Allow_Origin": "*", "Content_Type": "application/json", **headers}
+    if "Transfer_Encoding" not in named:
+        named["Content_Length"] = str(len(body))
+    named.update(Date=time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()), X_A4P="1")
+    reasons = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden",
+               404: "Not Found", 413: "Request Entity Too Large", 429: "Too Many Requests",
+               431: "Request Header Fields Too Large", 500: "Internal Server Error"}
+    lines = [f"{key.replace('_', '-')}: {value}" for key, value in named.items() if value]
+    return "\r\n".join([f"HTTP/1.1 {status} {reasons[status]}", *lines, "", ""]).encode() + body
+
+
+ROUTES = (  # methods, path, handler of Server; in ntfy's order
+    ("GET", "/", "page"), ("HEAD", "/", "empty"), ("GET", "/v1/health", "health"),
+    ("OPTIONS", ".*", "options"), ("PUT POST", "/", "publish_json"),
+    ("PUT POST", f"/({TOPIC})(?:/({TOPIC}))?", "publish"),
+    ("DELETE", f"/({TOPIC})/({TOPIC})", "delete"),
+    ("PUT", f"/({TOPIC})/({TOPIC})/(?:read|clear)", "clear"),
+    ("GET", f"/({TOPIC})/()(?:publish|send|trigger)", "publish"),
+    ("GET", f"/({TOPIC}(?:,{TOPIC})*)/(json|sse|raw)", "subscribe"),
+    ("GET", f"/{TOPIC}(?:,{TOPIC})*/ws", "websocket"),
+    ("GET", f"/{TOPIC}(?:,{TOPIC})*/auth", "auth"), ("GET", f"/{TOPIC}", "page"))
+
+
+class Server:
+    """An ntfy-compatible server; as a context manager it runs in the background.
+
+    Without a token whoever reaches it may use it, save web pages from elsewhere: a foreign name
+    as Host (DNS rebinding), a foreign Origin or Sec-Fetch-Site are refused. With a token neither
+    matters: no page can send what it does not know, and ntfy's web app may press buttons with it.
+    """
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, token: str = "", store: str = "",
+                 page: bytes = b"", base_url: str = "", upstream: str = "",
+                 log: Callable[[str], None] = lambda text: None,
+                 limits: type[Limits] = Limits) -> None:
+        """Bind. Raises A4pError where the port or the file cannot be had."""
+        import queue
+        import selectors
+        import socket
+        self.token, self.page, self.base_url, self.log = token, page, base_url.rstrip("/"), log
+        self.limits, self.upstream, self.closing = limits, upstream.rstrip("/"), False
+        self.polls: queue.Queue[Message] = queue.Queue(limits.UPSTREAM)
+        self.failures: dict[str, tuple[float, float]] = {}
+        self.clients: set[Client] = set()
+        self.threads: list[threading.Thread] = []
+        try:
+            self.listener = socket.create_server(
+                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        except OSError as error:
+            raise A4pError("listen", address=f"{host}:{port}", detail=error.strerror) from None
+        self.listener.setblocking(False)
+        self.selector, (self.waker, self.wake) = selectors.DefaultSelector(), socket.socketpair()
+        name, self.port = self.listener.getsockname()[:2]
+        name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)
+        self.url = f"http://[{name}]:{self.port}" if ":" in name else f"http://{name}:{self.port}"
+        self.hub = Hub(store, limits, log)
+
+    def __enter__(self) -> Server:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def start(self) -> Server:
+        """Serve in a background thread."""
+        import threading
+        self.threads = [threading.Thread(target=self.serve_forever, daemon=True)]
+        self.threads[0].start()
+        return self
+
+    def close(self) -> None:
+        """Make `serve_forever` end, and wait for a background thread. Fit for signal handlers."""
+        self.closing = True
+        self.wake.send(b"x")
+        for thread in self.threads:
+            thread.join(5)
+
+    def serve_forever(self) -> None:
+        """Serve until `close`; then cut every connection and close the file."""
+        import contextlib
+        import threading
+        if self.upstream:
+            threading.Thread(target=self._forward, daemon=True).start()
+        self.selector.register(self.listener, 1)
+        self.selector.register(self.waker, 1)
+        while not self.closing:
+            for key, _ in self.selector.select():
+                if key.fileobj is self.listener:
+                    self._accept()
+                elif key.data:  # a listener left, or talks out of turn
+                    self._unwatch(key.fileobj)
+                    key.data.queue.put(None)
+        self.listener.close()
+        for client in tuple(self.clients):
+            with contextlib.suppress(OSError):
+                client.sock.shutdown(2)
+        with self.hub.lock:
+            for stream in tuple(self.hub.streams):
+                self.hub.leave(stream)
+            if self.hub.file:
+                self.hub.file.close()
+
+    def _unwatch(self, sock: Any) -> None:
+        import contextlib
+        with contextlib.suppress(KeyError, ValueError):
+            self.selector.unregister(sock)
+
+    def _accept(self) -> None:
+        import socket
+        import threading
+        try:
+            sock, address = self.listener.accept()
+        except OSError as error:  # gone already, or out of descriptors
+            self.log(f"cannot accept a connection: {error.strerror}")
+            time.sleep(0.05)
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client = Client(sock, address[0], self.limits)
+        self.clients.add(client)
+        threading.Thread(target=self._talk, args=(client,), daemon=True).start()
+
+    def _talk(self, client: Client) -> None:
+        import contextlib
+        with contextlib.suppress(OSError), client.sock:
+            keep = True
+            while keep and not self.closing:
+                keep = False
+                try:
+                    if len(self.clients) > self.limits.CONNECTIONS:
+                        raise Rejected(42901)
+                    request = client.read()
+                    answer = self._answer(request, client)
+                    keep = request.keep
+                except Rejected as refused:
+                    answer = response(refused.status, go_json(refused.body))
+                client.send([answer])
+            client.linger()
+        self.clients.discard(client)
+
+    def _answer(self, request: Request, client: Client) -> bytes:
+        import re
+        try:
+            request.trusted = self._trusted(request, client.address)
+            for methods, path, name in ROUTES:
+                found = re.fullmatch(path, request.path)
+                if found and request.method in methods.split():
+                    if name not in ("page", "empty", "health", "options", "publish_json"):
+                        self._admit(request)
+                    handler = getattr(self, "_" + name)
+                    return bytes(handler(request, client, *found.groups("")))
+            raise Rejected(40401)
+        except Rejected as refused:
+            return response(refused.status, b"" if request.method == "HEAD"
+                            else go_json(refused.body))
+        except OSError:
+            raise
+        except Exception as error:
+            self.log(f"internal error: {error!r}")
+            raise Rejected(50001) from None
+
+    def _trusted(self, request: Request, address: str) -> bool:
+        """Return whether the token came along. Raises Rejected(40101, 42909, 50001)."""
+        import base64
+        import hmac
+        given = request.headers.get("authorization", "")
+        coded = request.query.get("authorization", "") or request.query.get("auth", "")
+        try:
+            if coded:
+                if "=" in coded:
+                    raise ValueError("padding")
+                given = base64.b64decode(coded + "=" * (-len(coded) % 4), "-_", True).decode()
+        except ValueError:
+            raise Rejected(50001) from None
+        scheme, _, secret = given.strip().partition(" ")
+        if not self.token or scheme.lower() not in ("basic", "bearer"):
+            return False
+        if not self._patience(address, 0):
+            raise Rejected(42909)
+        if scheme.lower() == "basic":
+            try:
+                secret = base64.b64decode(secret).decode().partition(":")[2]
+            except ValueError:
+                secret = ""
+        if hmac.compare_digest(secret.strip().encode(), self.token.encode()):
+            return True
+        self._patience(address, 1)
+        raise Rejected(40101)
+
+    def _patience(self, address: str, cost: int) -> bool:
+        """Return whether an address (of IPv6: its /64) may try again, after `cost` failures."""
+        import ipaddress
+        if ":" in address:
+            address = ipaddress.ip_address(address.partition("%")[0]).exploded[:19]
+        full, now = float(self.limits.FAILURES), time.monotonic()
+        with self.hub.lock:
+            left, then = self.failures.pop(address, (full, now))
+            left = min(full, left + (now - then) / self.limits.FAILURE_SECONDS) - cost
+            self.failures[address] = left, now
+            if len(self.failures) > self.limits.ADDRESSES:
+                del self.failures[next(iter(self.failures))]
+        return left >= 1
+
+    def _admit(self, request: Request) -> None:
+        """Raise Rejected(40301) for whom the class says."""
+        import ipaddress
+        import urllib.parse
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        own = urllib.parse.urlsplit(self.base_url).netloc
+        if self.token:
+            known = request.trusted
+        else:
+            name = urllib.parse.urlsplit("//" + host).hostname or ""
+            try:
+                known = bool(ipaddress.ip_address(name))
+            except ValueError:
+                known = not host or host == own or name == "localhost"
+            site = request.headers.get("sec-fetch-site", "none")
+            known = known and site in ("none", "same-origin") and (
+                origin is None or urllib.parse.urlsplit(origin).netloc in (host, own or host))
+        if not known:
+            raise Rejected(40301)
+
+    def _page(self, request: Request, client: Client) -> bytes:
+        if request.path != "/" and request.flag("", "x-unifiedpush", "unifiedpush", "up"):
+            return response(200, go_json({"unifiedpush": {"version": 1}}))
+        policy = ("default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; "
+                  f"form-action 'none'; frame-ancestors 'none'; script-src {self._hash('script')}; "
+                  f"style-src {self._hash('style')}")
+        return response(200, self.page, Content_Type="text/html; charset=utf-8",
+                        Access_Control_Allow_Origin="", Content_Security_Policy=policy,
+                        X_Content_Type_Options="nosniff", Referrer_Policy="no-referrer",
+                        Cache_Control="no-store")
+
+    def _hash(self, tag: str) -> str:
+        import base64
+        import hashlib
+        import re
+        parts = re.findall(f"<{tag}>(.*?)</{tag}>".encode(), self.page, re.DOTALL)
+        return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(part).digest()).decode()}'"
+                        for part in parts) or "'none'"
+
+    def _empty(self, request: Request, client: Client) -> bytes:
+        return response(200, Access_Control_Allow_Origin="", Content_Type="")
+
+    def _health(self, request: Request, client: Client) -> bytes:
+        return response(200, go_json({"healthy": True}))
+
+    def _auth(self, request: Request, client: Client) -> bytes:
+        return response(200, go_json({"success": True}))
+
+    def _options(self, request: Request, client: Client) -> bytes:
+        return response(200, Content_Type="", Access_Control_Allow_Headers="*, Authorization",
+                        Access_Control_Allow_Methods="GET, PUT, POST, PATCH, DELETE")
+
+    def _websocket(self, request: Request, client: Client) -> bytes:
+        raise Rejected(40016)  # no WebSocket here: apps fall back to, or can be set to, JSON
+
+    def _publish_json(self, request: Request, client: Client) -> bytes:
+        topic, extra = request.take_json()
+        self._admit(request)  # ntfy looks at the topic first
+        return self._hand_on(compose(request, topic, "", extra))
+
+    def _publish(self, request: Request, client: Client, topic: str, sequence: str) -> bytes:
+        return self._hand_on(compose(request, topic, sequence, None))
+
+    def _delete(self, request: Request, client: Client, topic: str, sequence: str) -> bytes:
+        return self._hand_on(Message.control("message_delete", topic, sequence_id=sequence))
+
+    def _clear(self, request: Request, client: Client, topic: str, sequence: str) -> bytes:
+        return self._hand_on(Message.control("message_clear", topic, sequence_id=sequence))
+
+    def _hand_on(self, message: Message) -> bytes:
+        import queue
+        if message.topic in RESERVED_TOPICS:
+            raise Rejected(40010)
+        self.hub.publish(message)
+        if self.upstream and message.event == "message":
+            try:
+                self.polls.put_nowait(message)
+            except queue.Full:
+                self.log(f"too many poll requests wait for {self.upstream}: one dropped")
+        return response(200, message.line)
+
+    def _forward(self) -> None:
+        """Send poll requests: they make Apple's push wake the iOS app, which then fetches."""
+        import hashlib
+        import urllib.request
+        while True:
+            message = self.polls.get()
+            topic = hashlib.sha256(f"{self.base_url}/{message.topic}".encode()).hexdigest()
+            try:
+                request = urllib.request.Request(f"{self.upstream}/{topic}", b"", method="POST",
+                                                 headers={"X-Poll-ID": message.id})
+                with urllib.request.urlopen(request, timeout=self.limits.UPSTREAM_SECONDS):
+                    continue
+            except (OSError, ValueError) as error:
+                self.log(f"poll request to {self.upstream} failed: {error}")
+
+    def _subscribe(self, request: Request, client: Client, topics: str, form: str) -> bytes:
+        import itertools
+        names, poll = set(topics.split(",")), request.flag("", "x-poll", "poll", "po")
+        if names & RESERVED_TOPICS:
+            raise Rejected(40009)
+        since = parse_since(request.param("x-since", "since", "si") or ("all" if poll else "none"),
+                            int(time.time()))
+        stream = Feed(names, request.filter())
+        kinds = {"json": "application/x-ndjson", "sse": "text/event-stream", "raw": "text/plain"}
+        kind = {"Content_Type": kinds[form] + "; charset=utf-8"}
+
+        def parts(messages: Iterable[Message]) -> Iterator[bytes]:
+            for message in filter(stream.wanted, messages):
+                data = message.encode(form)
+                yield b"%x\r\n%b\r\n" % (len(data), data) if request.chunked else data
+        head = response(200, Transfer_Encoding="chunked" if request.chunked else "", **kind)
+        if poll:
+            found = [m for m in self.hub.replay(names, since) if stream.wanted(m)]
+            client.send(itertools.chain([head], parts(found), [b"0\r\n\r\n"] * request.chunked)
+                        if found else [response(200, **kind)])
+            return b""
+        request.keep = False
+        replay = self.hub.join(stream, since)
+        try:
+            self.selector.register(client.sock, 1, stream)
+            opened = Message.control("open", topics)
+            client.send(itertools.chain([head], parts([opened]), parts(replay)))
+            for batch in stream.batches(self.limits.KEEPALIVE_SECONDS, topics):
+                client.send(parts(batch))
+        finally:
+            self._unwatch(client.sock)
+            self.hub.leave(stream)
+        return b""
 
 
 # === Setting up: hook lines, DSH's plugin ===================================
@@ -2172,7 +3251,10 @@ def hook_line(state: State, agent: str) -> str:
 
     out = shlex.quote(os.path.join(state.home, "out"))
     script = shlex.quote(os.path.abspath(__file__))
-    return f"[ ! -e {out} ] || {shlex.quote(sys.executable)} -I -S {script} hook {agent} || true"
+    python = shlex.quote(sys.executable)
+    if state.home != os.path.expanduser("~/.a4p"):  # the agent's environment may not say so
+        python = f"A4P_HOME={shlex.quote(state.home)} {python}"
+    return f"[ ! -e {out} ] || {python} -I -S {script} hook {agent} || true"
 
 
 def hook_config(state: State, agent: str) -> Json:
@@ -2185,7 +3267,7 @@ def hook_config(state: State, agent: str) -> Json:
 
 AGENT_FILES = {"claude": "~/.claude/settings.json", "codex": "~/.codex/hooks.json"}
 
-DSH_PLUGIN = r"""// Written by a4p.py: hands ask_user_question to a4p, and its answer back to the model.
+DSH_PLUGIN = r"""// Written by a4p.py: hands ask_user_question to a4p, and the answer to the model.
 import { spawn } from 'node:child_process';
 
 export const name = 'a4p';
@@ -2214,17 +3296,40 @@ function ask(command, payload, signal) {
   });
 }
 
+const usable = (result) => !result?.isError && !result?.value?.pending;
+
 export function apply(ctx, config = {}) {
   ctx.on('tools/execute', async (exec, next) => {
     const header = exec.agent?.session?.header;
-    if (exec.name !== 'ask_user_question' || !config.command || header?.parentSession) return next();
-    const value = await ask(config.command, {
+    const ours = exec.name === 'ask_user_question' && config.command && !header?.parentSession;
+    if (!ours) return next();
+    const payload = {
       hook_event_name: 'AskUserQuestion', agent: 'dsh', session_id: header?.id ?? '',
       parent_session: null, cwd: header?.cwd ?? process.cwd(), tool_name: exec.name,
       tool_use_id: exec.callId, tool_input: exec.arguments,
-    }, exec.signal);
-    if (!value) return next();
-    return { isError: false, value, content: [{ type: 'text', text: JSON.stringify(value) }] };
+    };
+    const result = (value) =>
+      ({ isError: false, value, content: [{ type: 'text', text: JSON.stringify(value) }] });
+    const turn = exec.signal ?? new AbortController().signal;
+    if (!config.beside) {
+      const value = await ask(config.command, payload, turn);
+      return value ? result(value) : next();
+    }
+    // Beside: DSH's own card and the phone at once; the first answer ends the other.
+    const card = new AbortController(), phone = new AbortController();
+    exec.signal = AbortSignal.any([turn, card.signal]);
+    try {
+      const native = Promise.resolve().then(next).then((got) => ({ got }), (error) => ({ error }));
+      const asked = ask(config.command, payload, AbortSignal.any([turn, phone.signal]));
+      const first = await Promise.race([
+        native.then((end) => (end.error || !usable(end.got)
+          ? asked.then((value) => (value ? { value } : end)) : end)),
+        asked.then((value) => (value ? { value } : native)),
+      ]);
+      if (!first.value) phone.abort(); else { card.abort(); await native; }
+      if (first.error) throw first.error;
+      return first.value ? result(first.value) : first.got;
+    } finally { exec.signal = turn; }
   });
 }
 """
@@ -2243,7 +3348,7 @@ class DshMount:
         folder = os.environ.get("DSH_HOME") or os.path.expanduser("~/.dsh")
         self.patch = os.path.join(os.path.abspath(folder), "cordis.patch.yml")
         self.plugin = os.path.join(os.path.abspath(folder), "a4p.mjs")
-        self.command = hook_line(state, "dsh")
+        self.config = {"command": hook_line(state, "dsh"), "beside": state.config.desk == "beside"}
 
     def install(self) -> None:
         """Write the plugin, then mount it; raises A4pError and leaves all as it was."""
@@ -2277,7 +3382,7 @@ class DshMount:
         import json
 
         return (f"- insert:\n    - id: a4p\n      name: {json.dumps(self.plugin)}\n"
-                f"      config: {json.dumps({'command': self.command})}\n{self.end}\n")
+                f"      config: {json.dumps(self.config)}\n{self.end}\n")
 
     def _read(self) -> str:
         try:
@@ -2316,8 +3421,7 @@ class Options:
 
 def show(text: str) -> None:
     """One print, with everything escaped that a terminal would act on, but for newlines."""
-    rows = (plain(row, 4000) if row.strip() else "" for row in text.split("\n"))
-    print("\n".join(rows) if "\x1b" in text or not text.isprintable() and "\n" not in text else text)
+    print("\n".join(escaped(row) for row in text.split("\n")))
 
 
 def need_topic(state: State) -> Config:
@@ -2381,7 +3485,8 @@ def cmd_status(options: Options) -> int:
     print(options.say("waiting_n", n=len(waiting)))
     for entry in waiting:
         row = {key: plain(str(entry[key]), 60) for key in ("id", "agent", "project", "text")}
-        print(options.say("waiting_row", left=int(float(entry["deadline"] or 0) - time.time()), **row))
+        left = int(float(entry["deadline"] or 0) - time.time())
+        print(options.say("waiting_row", left=left, **row))
     return 0
 
 
