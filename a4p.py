@@ -1675,7 +1675,8 @@ class Wait:
         if typed is None:
             return None
         text = self._text_of(event)
-        if text is None or not text.strip():
+        if text is None or (text.strip() in ("", "triggered")  # ntfy's word for a blank message
+                            and text not in self.push.question.labels):
             return None
         return self._typed_reply(event, text) if typed else self._reply(text)
 
@@ -2107,8 +2108,8 @@ class Hook:
             self.state.log.line(f"not handed over: {question.text}", answer.joined())
 
     def _deliver(self) -> None:
-        closings, self.closings = self.closings, []
-        deliver_later(self.state, closings)
+        deliver_later(self.state, self.closings)
+        self.closings.clear()
 
 
 class Watch:

@@ -1,0 +1,104 @@
+"""What all tests share: a server, a home that is out, a phone, and hooks as agents call them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).absolute().parent
+sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE / "e2e")]
+
+import a4p  # noqa: E402
+from homes import A4P, Home  # noqa: E402
+from phones import Phone  # noqa: E402
+
+SOON = 15.0  # seconds: the longest that anything may take that should be immediate
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The URL of the ntfy server under test: `serve`, or the one that A4P_TEST_SERVER names."""
+    if os.environ.get("A4P_TEST_SERVER"):
+        yield os.environ["A4P_TEST_SERVER"].rstrip("/")
+        return
+    with a4p.Server("127.0.0.1", 0) as running:
+        yield running.url
+
+
+@pytest.fixture
+def home(tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """A home that is out, with a topic of its own; its log shows where a test fails."""
+    home = Home(tmp_path / "a4p", server)
+    if os.environ.get("A4P_TEST_TOKEN"):
+        home.configure(token=os.environ["A4P_TEST_TOKEN"], share_token=True)
+    monkeypatch.setenv("A4P_HOME", str(home.path))
+    yield home
+    with contextlib.suppress(FileNotFoundError):
+        print((home.path / "a4p.log").read_text())
+
+
+@pytest.fixture
+def phone(home: Home) -> Iterator[Phone]:
+    """A phone that shows this home's topic."""
+    with contextlib.closing(Phone(home.config["server"], home.config["topic"])) as phone:
+        yield phone
+
+
+class HookRun:
+    """One run of `a4p.py hook AGENT`, as an agent does it."""
+
+    def __init__(self, agent: str, payload: Any) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(A4P), "hook", agent], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert self.process.stdin
+        data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+        self.process.stdin.write(data)
+        self.process.stdin.close()
+        self.process.stdin = None
+
+    def text(self, timeout: float = SOON) -> str:
+        """Wait for the end; give stdout. Status 0 and an empty stderr are a hook's duty."""
+        out, err = self.process.communicate(timeout=timeout)
+        assert self.process.returncode == 0
+        assert err == b""
+        return out.decode("ascii")
+
+    def output(self, timeout: float = SOON) -> Any:
+        """Wait for the end; give the JSON on stdout, None where there is none."""
+        text = self.text(timeout)
+        assert text.count("\n") == (1 if text else 0)
+        return json.loads(text) if text else None
+
+    def answers(self) -> dict[str, str]:
+        """The answers that Claude Code would get."""
+        specific = self.output()["hookSpecificOutput"]
+        given = specific.get("updatedInput") or specific["decision"]["updatedInput"]
+        return dict(given["answers"])
+
+
+@pytest.fixture
+def hook() -> Iterator[Callable[..., HookRun]]:
+    """Start a hook; whatever still runs after the test is ended."""
+    runs: list[HookRun] = []
+
+    def start(agent: str, payload: Any) -> HookRun:
+        runs.append(HookRun(agent, payload))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.kill()
+        run.process.wait()
+        for pipe in (run.process.stdout, run.process.stderr):
+            if pipe:
+                pipe.close()
