@@ -137,6 +137,8 @@ PHONE = {
     "lost": ("No longer waiting, see the terminal", "已不再等待，请看终端"),
     "not_listed": ("{reply} is not on the list ({marks}). Send it again to give it as your words.",
                    "列表中没有 {reply}（{marks}）。再发一次，就按原话转达。"),
+    "only_listed": ("{reply} is not on the list ({marks}), and only the list counts here.",
+                    "列表中没有 {reply}（{marks}），这里只能选列表中的。"),
     "not_text": ("A reply must be plain text, up to 64 KB.", "回复必须是纯文本，最多 64 KB。"),
     "which": ("Several questions wait. Which one is “{reply}” for? Tap it, or send the reply "
               "again behind its tag:",
@@ -713,17 +715,29 @@ class Option:
 
 
 class Question:
-    """A text with options. `key` is what the agent finds its answer by."""
+    """A text with options. `key` is what the agent finds its answer by.
 
-    __slots__ = ("key", "header", "text", "options", "multi")
+    `words` is false where only an option may be the answer. `kind` is what the page calls it.
+    """
+
+    __slots__ = ("header", "key", "kind", "multi", "options", "text", "words")
 
     def __init__(self, key: str, header: str, text: str, options: Sequence[Option] = (),
-                 multi: bool = False) -> None:
+                 multi: bool = False, words: bool = True) -> None:
+        self.words = words or not options
+        self.kind = "question"
         self.key = key
         self.header = header
         self.text = text
         self.options = list(options)
         self.multi = multi and bool(options)
+
+    def read(self, reply: str) -> Answer | NotListed:
+        """What a reply means; words where none are allowed are NotListed."""
+        answer = interpret(reply, self)
+        if isinstance(answer, Answer) and answer.text and not self.words:
+            return NotListed(reply)
+        return answer
 
     @property
     def labels(self) -> list[str]:
@@ -1480,11 +1494,11 @@ class Push:
         options = [{key: value for key, value in (
             ("label", o.label), ("description", o.description), ("priority", o.priority),
             ("danger", o.danger)) if value} for o in question.options]
-        extra = {"v": 1, "kind": "question", "id": self.id, "agent": self.sender.agent,
+        extra = {"v": 1, "kind": question.kind, "id": self.id, "agent": self.sender.agent,
                  "project": self.sender.project, "header": question.header,
                  "text": question.text, "n": self.place[0], "of": self.place[1],
                  "options": options, "marks": question.marks, "multi": question.multi,
-                 "custom": True, "deadline": int(self.deadline),
+                 "custom": question.words, "deadline": int(self.deadline),
                  "tag": self.tag if self.tagged else ""}
         full = {**body, "a4p": extra}
         return full if len(encode(full)) <= EXTRA_LIMIT else body
@@ -1752,15 +1766,16 @@ class Wait:
         question = self.push.question
         if fold(text) in DESK_WORDS and label_of(text, question.labels) is None:
             return Outcome("released")
-        answer = interpret(text, question)
+        answer = question.read(text)
         if isinstance(answer, Answer):
             return Outcome("answered", answer)
-        if self.asked_back == fold(text):
+        if self.asked_back == fold(text) and question.words:
             return Outcome("answered", Answer([], text.strip()))
         self.asked_back = fold(text)
         self.deadline = time.monotonic() + self.talk.timeout
         marks = f"{question.marks[0]}-{question.marks[-1]}"
-        self._aside(self.push.say("not_listed", reply=text.strip(), marks=marks))
+        key = "not_listed" if question.words else "only_listed"
+        self._aside(self.push.say(key, reply=cut_end(text.strip(), 200), marks=marks))
         return None
 
     def _aside(self, text: str, actions: Sequence[Json] = ()) -> None:
