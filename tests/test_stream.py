@@ -103,6 +103,7 @@ def test_a_dead_socket_is_noticed_by_its_silence(
     thread = threading.Thread(target=ask)
     thread.start()
     phone.push()
+    delivered(home)
     gate.silence()
     phone.type("yes")
     thread.join(15)
