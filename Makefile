@@ -26,7 +26,7 @@ $(VENV)/python:
 	@touch $@
 
 $(VENV)/test: $(VENV)/python Makefile
-	$(BIN)/python -m pip install -q --disable-pip-version-check pytest pytest-timeout hypothesis
+	$(BIN)/python -m pip install -q --disable-pip-version-check pytest pytest-timeout hypothesis zxing-cpp pillow
 	@touch $@
 
 $(VENV)/lint: $(VENV)/python Makefile

@@ -132,7 +132,7 @@ PHONE = {
     "answered": ("Answered: {answer}", "已回答：{answer}"),
     "timeout": ("Not answered, back at the terminal", "无人回答，已回到终端"),
     "released": ("Released, back at the terminal", "已放回终端"),
-    "withdrawn": ("Withdrawn by the agent", "已被代理撤回"),
+    "withdrawn": ("Withdrawn by the agent", "已被 agent 撤回"),
     "desk": ("Answered at the desk", "已在电脑前回答"),
     "lost": ("No longer waiting, see the terminal", "已不再等待，请看终端"),
     "not_listed": ("{reply} is not on the list ({marks}). Send it again to give it as your words.",
@@ -163,7 +163,7 @@ MESSAGES = {
     "ask_wait": ("Waiting for the phone: {left} s left (Ctrl-C withdraws)",
                  "等待手机回复：还剩 {left} 秒（Ctrl-C 撤回）"),
     "hook_hint": ("`a4p.py hook` is called by agents, with JSON on stdin - run: a4p.py setup",
-                  "`a4p.py hook` 由代理调用，从标准输入读 JSON - 请运行：a4p.py setup"),
+                  "`a4p.py hook` 由 agent 调用，从标准输入读 JSON - 请运行：a4p.py setup"),
     "sent": ("Sent.", "已发送。"),
     "no_answer": ("nobody answered in time", "没有人及时回答"),
     "not_waiting": ("the question was released", "问题已放回终端"),
@@ -3435,9 +3435,9 @@ class Options:
         return say(self.lang, key, **values)
 
 
-def show(text: str) -> None:
+def show(text: str, file: Any = None) -> None:
     """One print, with everything escaped that a terminal would act on, but for newlines."""
-    print("\n".join(escaped(row) for row in text.split("\n")))
+    print("\n".join(escaped(row) for row in text.split("\n")), file=file)
 
 
 def need_topic(state: State) -> Config:
@@ -3586,7 +3586,7 @@ def cmd_log(options: Options) -> int:
                     at = 0  # the log was trimmed
                 file.seek(at)
                 for row in file:
-                    print(plain(row.rstrip("\n"), 2000) if row.strip() else "", flush=True)
+                    print(escaped(row.rstrip("\n")), flush=True)
                 at = file.tell()
         except FileNotFoundError:
             at = 0
@@ -3638,12 +3638,16 @@ def cmd_uninstall(options: Options) -> int:
 
 def cmd_serve(options: Options) -> int:
     """Run the embedded server until a signal ends it."""
+    import contextlib
+
     host, _, port = options.listen.rpartition(":")
     with Server(host, int(port)) as server:
-        print(server.url, flush=True)
         catch_signals()
-        while True:
-            time.sleep(3600)
+        print(server.url, flush=True)
+        with contextlib.suppress(KeyboardInterrupt, Released):
+            while True:
+                time.sleep(3600)
+    return 0
     return 0
 
 
@@ -3693,14 +3697,12 @@ class DemoPhone:
 
     def closed(self, body: Json) -> None:
         """The push is over."""
-        self.ntfy.publish(body)
         self.stream.close()
 
     def _run(self) -> None:
         for event in self.stream:
             if event["event"] == "message":
                 self._show(event)
-                return
 
     def _show(self, event: Json) -> None:
         replies, message = self.topic + REPLY_SUFFIX, str(event["message"])
@@ -3733,7 +3735,7 @@ COMMANDS: dict[str, tuple[Any, str, str, str, list[tuple[tuple[str, ...], Json]]
     "status": (cmd_status, "the mode, the server, what waits", "模式、服务器、等待的问题",
                "a4p.py status --json", [
                    (("--json",), {"action": "store_true", "help": "for programs"})]),
-    "hook": (run_hook, "what agents call", "由代理调用", "a4p.py hook claude < call.json", [
+    "hook": (run_hook, "what agents call", "由 agent 调用", "a4p.py hook claude < call.json", [
         (("agent",), {"nargs": "*", "help": "claude, codex or dsh"})]),
     "ask": (cmd_ask, "ask from any script, print the answer", "从脚本提问并打印回答",
             'a4p.py ask "Deploy now?" -o Yes -o No --timeout 10m', [
@@ -3753,9 +3755,9 @@ COMMANDS: dict[str, tuple[Any, str, str, str, list[tuple[tuple[str, ...], Json]]
     "demo": (cmd_demo, "see it work, without account or network", "本机演示，无需账号和网络",
              "a4p.py demo --reply 3", [
                  (("--reply",), {"metavar": "R", "help": "answer by itself"})]),
-    "install": (cmd_install, "put a4p into an agent's config", "装入代理的配置",
+    "install": (cmd_install, "put a4p into an agent's config", "写入 agent 的配置",
                 "a4p.py install dsh", [(("agents",), {"nargs": "+", "choices": ["dsh"]})]),
-    "uninstall": (cmd_uninstall, "take it out again", "从代理的配置移除",
+    "uninstall": (cmd_uninstall, "take it out again", "从 agent 的配置移除",
                   "a4p.py uninstall dsh", [(("agents",), {"nargs": "+", "choices": ["dsh"]})]),
     "log": (cmd_log, "what happened to each question", "每个问题的经过", "a4p.py log -f", [
         (("-f", "--follow"), {"action": "store_true", "help": "go on as more happens"})]),
@@ -3793,7 +3795,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = options.run(options)
         return status
     except A4pError as error:
-        print("a4p: " + plain(error.text(options.lang), 1000), file=sys.stderr)
+        show("a4p: " + error.text(options.lang), sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, Released):
         print("a4p: " + options.say("withdrawn_cli"), file=sys.stderr)
