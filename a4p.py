@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # typing costs a hook 4 ms at every start
     from typing import Any
 
     Json = dict[str, Any]
+    Read = Callable[[Json, str], "list[Question]"]
+    Write = Callable[["Call", Sequence["Answer"]], Json]
 
 # === Constants and limits ===================================================
 
@@ -40,7 +42,7 @@ SILENCE = 77.0  # seconds; ntfy sends a keepalive each 45, so after 77 the socke
 POLL_EVERY = 5.0  # seconds; ntfy refills one request in 5
 POLL_SLOWEST = 30.0
 BACKOFF = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between attempts to open a stream
-TICK = 0.4  # seconds between looks at the registry, the transcript and the agent
+TICK = 0.25  # seconds between looks at the registry, the transcript and the agent
 
 STDIN_LIMIT = 10_000_000  # bytes of one hook call
 STDIN_WAIT = 10.0  # seconds for it to arrive
@@ -1800,15 +1802,16 @@ class Wait:
 
 
 class Call:
-    """One call of a hook that asks: the questions, and what the agent said around them."""
+    """One call of a hook that asks: the questions, and `write`, which makes the agent's JSON."""
 
-    __slots__ = ("agent", "payload", "questions", "tool")
+    __slots__ = ("agent", "payload", "questions", "tool", "write")
 
-    def __init__(self, agent: Agent, payload: Json, questions: list[Question]) -> None:
+    def __init__(self, agent: Agent, payload: Json, questions: list[Question], write: Write) -> None:
         self.agent = agent
         self.payload = payload
         self.questions = questions
         self.tool = str(payload.get("tool_name", ""))
+        self.write = write
 
     @property
     def sender(self) -> Sender:
@@ -1819,33 +1822,42 @@ class Call:
 
     def output(self, answers: Sequence[Answer]) -> Json:
         """The JSON that carries the answers back to the agent."""
-        return self.agent.routes[self.payload["hook_event_name"]](self, answers)
+        return self.write(self, answers)
 
 
 class Agent:
-    """What a4p knows of one agent: its question tools, and for each event how to answer it."""
+    """What a4p knows of one agent: for each event, how it asks and how it is answered.
 
-    __slots__ = ("title", "tools", "routes", "acts")
+    `routes` holds (event, read, write): `read` gives the questions in a payload or [] where it
+    is not its kind of call; the first route that finds any is taken.
+    """
 
-    def __init__(self, title: str, tools: Sequence[str],
-                 routes: dict[str, Callable[[Call, Sequence[Answer]], Json]],
-                 acts: Callable[[Json, str], bool] = lambda payload, desk: True) -> None:
+    __slots__ = ("routes", "title")
+
+    def __init__(self, title: str, *routes: tuple[str, Read, Write]) -> None:
         self.title = title
-        self.tools = tools
         self.routes = routes
-        self.acts = acts
 
     def read(self, payload: object, desk: str) -> Call | None:
         """The call in a hook's payload; None for anything that is not ours to answer."""
-        if not isinstance(payload, dict) or payload.get("tool_name") not in self.tools:
+        if not isinstance(payload, dict):
             return None
         if payload.get("agent_id") or payload.get("parent_session"):
             return None  # a subagent: the agents refuse its questions themselves
-        event = payload.get("hook_event_name")
-        if event not in self.routes or not self.acts(payload, desk):
-            return None
-        questions = questions_of(payload.get("tool_input"))
-        return Call(self, payload, questions) if questions else None
+        for event, read, write in self.routes:
+            if payload.get("hook_event_name") == event:
+                questions = read(payload, desk)
+                if questions:
+                    return Call(self, payload, questions, write)
+        return None
+
+
+def asks(*tools: str) -> Read:
+    """A `read` for question tools of these names."""
+    def read(payload: Json, desk: str) -> list[Question]:
+        return questions_of(payload.get("tool_input")) if payload.get("tool_name") in tools else []
+
+    return read
 
 
 def questions_of(tool_input: object) -> list[Question]:
@@ -1898,14 +1910,16 @@ def option_of(item: object) -> Option | None:
     return Option(label, description)
 
 
-def claude_acts(payload: Json, desk: str) -> bool:
-    """Which of Claude Code's two events answers (2.1.332).
+def claude_asks(payload: Json, desk: str) -> list[Question]:
+    """The questions, at the one of Claude Code's two events that answers (2.1.332).
 
     PreToolUse blocks the terminal; PermissionRequest runs beside the terminal's own dialog, but
     never comes in the mode dontAsk, and perhaps not in auto.
     """
     beside = desk == "beside" and payload.get("permission_mode") not in ("dontAsk", "auto")
-    return bool(payload.get("hook_event_name") == "PermissionRequest") == beside
+    if (payload.get("hook_event_name") == "PermissionRequest") != beside:
+        return []
+    return asks("AskUserQuestion")(payload, desk)
 
 
 def claude_input(call: Call, answers: Sequence[Answer]) -> Json:
@@ -1979,14 +1993,13 @@ def dsh_answers(call: Call, answers: Sequence[Answer]) -> Json:
                         for question, answer in zip(call.questions, answers)]}
 
 
+CODEX_ASKS = asks("request_user_input", "request_user_input_async")
 AGENTS = {
-    "claude": Agent("Claude", ("AskUserQuestion",),
-                    {"PreToolUse": claude_pre_tool_use, "PermissionRequest": claude_permission},
-                    claude_acts),
-    "codex": Agent("Codex", ("request_user_input", "request_user_input_async"),
-                   {"PreToolUse": denial}),
-    "dsh": Agent("DSH", ("ask_user_question",),
-                 {"AskUserQuestion": dsh_answers, "PreToolUse": denial}),
+    "claude": Agent("Claude", ("PreToolUse", claude_asks, claude_pre_tool_use),
+                    ("PermissionRequest", claude_asks, claude_permission)),
+    "codex": Agent("Codex", ("PreToolUse", CODEX_ASKS, denial)),
+    "dsh": Agent("DSH", ("AskUserQuestion", asks("ask_user_question"), dsh_answers),
+                 ("PreToolUse", asks("ask_user_question"), denial)),
 }
 
 

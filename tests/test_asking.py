@@ -164,9 +164,9 @@ def test_home_releases_within_a_second_even_if_out_follows_at_once(
     assert [entry["text"] for entry in waits(home)] == ["Which database?"]
     assert "Released: 1." in home.run("home")
     began = time.monotonic()
-    home.run("out")
-    assert run.output() is None
-    assert time.monotonic() - began < 1.0
+    with subprocess.Popen([sys.executable, str(A4P), "out"], stdout=subprocess.DEVNULL):
+        assert run.output() is None
+        assert time.monotonic() - began < 1.0
     assert phone.replaced(push)["message"] == "Released, back at the terminal"
 
 
