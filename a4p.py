@@ -62,6 +62,8 @@ WAIT_LIMIT = 82_800  # seconds that a call may wait: below HOOK_TIMEOUT
 TAKEN_KEPT = 50_000  # seconds; ntfy's cache replays nothing older than 12 h
 TAG_KEPT = 3_600  # seconds that a late reply to an ended question is known as one
 
+TAG_LETTERS = "abcdefghjkmnpqrstuvwxyz"
+TAG_FORM = r"[a-z][2-9]{1,2}"
 ID_FORM = r"q[a-z2-7]{10}"
 TOPIC_FORM = r"[-_A-Za-z0-9]{1,64}"
 EVENT_ID_FORM = r"[A-Za-z0-9]{1,32}"
@@ -351,6 +353,21 @@ def write_private(path: str, text: str) -> None:
         raise A4pError("home_write", file=path, detail=error.strerror) from None
 
 
+def create_private(path: str, text: str) -> bool:
+    """Make a file that is not there yet, whole at once; False where it is. Raises A4pError."""
+    draft = f"{path}.{os.getpid()}.{random_id(4)}"
+    write_private(draft, text)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise A4pError("home_write", file=path, detail=error.strerror) from None
+    finally:
+        remove(draft)
+    return True
+
+
 def random_id(length: int) -> str:
     """`length` characters of a-z2-7 from the system's randomness, 5 bits each."""
     return "".join(ID_LETTERS[byte & 31] for byte in os.urandom(length))
@@ -566,35 +583,50 @@ def alive(pid: int) -> bool:
 
 
 class Pending:
-    """`pending/`: one small file for each question that waits now, on this host."""
+    """`pending/`: one small file for each question that waits now, on this host.
+
+    A file is named by its question's tag: making it claims the tag, without any lock. It stays
+    for TAG_KEPT seconds as `.over`, so that a late reply to the tag is known as one.
+    """
 
     def __init__(self, home: str) -> None:
         self.folder = os.path.join(home, "pending")
         self.taken = os.path.join(home, "taken")
 
-    def add(self, entry: Json) -> None:
-        """Put the entry there, marked as this process's; raises A4pError."""
+    def add(self, entry: Json, labels: Sequence[str] = ()) -> str:
+        """Put the entry there as this process's; returns its tag, which no label starts with."""
         import json
         import socket
 
         make_dir(self.folder)
+        starts = tuple(fold(label)[:3] for label in labels)
         entry.update(pid=os.getpid(), stamp=process_stamp(os.getpid()), host=socket.gethostname())
-        write_private(self.path(entry["id"]), json.dumps(entry))
+        while True:
+            tag = self._free_tag(starts)
+            entry["tag"] = tag
+            if create_private(self._path(tag), json.dumps(entry)):
+                return tag
 
-    def path(self, question_id: str) -> str:
-        """The entry's file."""
-        return os.path.join(self.folder, question_id + ".json")
+    def _free_tag(self, starts: Sequence[str]) -> str:
+        """A letter and a digit, or two; random, so that few collide."""
+        used = {name.partition(".")[0] for name in list_dir(self.folder)}
+        for digits in (1, 1, 1, 1, 1, 1, 2, 2, 2, 2):
+            letter, *rest = os.urandom(1 + digits)
+            tag = TAG_LETTERS[letter % len(TAG_LETTERS)] + "".join(str(2 + n % 8) for n in rest)
+            if tag not in used and not any(start.startswith(tag) for start in starts):
+                break
+        return tag
 
-    def waits(self, question_id: str) -> bool:
+    def _path(self, tag: str) -> str:
+        return os.path.join(self.folder, tag + ".json")
+
+    def waits(self, tag: str) -> bool:
         """Whether the entry is still there: `home` takes it away."""
-        return os.path.exists(self.path(question_id))
+        return os.path.exists(self._path(tag))
 
-    def drop(self, question_id: str) -> bool:
-        """Take the entry away; True for the one caller that did it.
-
-        It stays for TAG_KEPT seconds as `.over`, so that a late reply to its tag is known as one.
-        """
-        path = self.path(question_id)
+    def drop(self, tag: str) -> bool:
+        """Take the entry away; True for the one caller that did it."""
+        path = self._path(tag)
         try:
             os.rename(path, path[:-4] + "over")
         except OSError:
@@ -609,20 +641,20 @@ class Pending:
 
         found = []
         for name in list_dir(self.folder):
-            if not re.fullmatch(ID_FORM + r"\." + ending, name):
+            if not re.fullmatch(rf"{TAG_FORM}\.{ending}", name):
                 continue
             try:
                 with open(os.path.join(self.folder, name), encoding="utf-8") as file:
                     entry = json.loads(file.read(100_000))
-                if entry["id"] == name[:11] and entry["host"] == socket.gethostname():
+                if entry["tag"] == name.partition(".")[0] and entry["host"] == socket.gethostname():
                     found.append(entry)
             except (OSError, ValueError, TypeError, KeyError):
                 continue  # going away just now, or not ours
-        return sorted(found, key=lambda entry: (float(entry.get("since", 0)), entry["id"]))
+        return sorted(found, key=lambda entry: (float(entry.get("since", 0)), entry["tag"]))
 
     def tags_over(self) -> set[str]:
         """The tags of questions that ended lately."""
-        return {str(entry.get("tag")) for entry in self.entries("over")}
+        return {entry["tag"] for entry in self.entries("over")}
 
     def live(self) -> list[Json]:
         """The entries whose process is there, the oldest first."""
@@ -631,7 +663,7 @@ class Pending:
     def dead(self) -> list[Json]:
         """The entries left by processes that are gone, each handed to one caller only."""
         return [entry for entry in self.entries()
-                if not self._lives(entry) and self.drop(entry["id"])]
+                if not self._lives(entry) and self.drop(entry["tag"])]
 
     def _lives(self, entry: Json) -> bool:
         pid, stamp = entry.get("pid"), entry.get("stamp")
@@ -1360,12 +1392,12 @@ class Push:
     """One question on its way to the phone: composes the ntfy message for it."""
 
     def __init__(self, config: Config, sender: Sender, question: Question,
-                 place: tuple[int, int] = (1, 1), tag: str = "", embedded: bool = False) -> None:
+                 place: tuple[int, int] = (1, 1), embedded: bool = False) -> None:
         self.config = config
         self.sender = sender
         self.question = question
         self.place = place
-        self.tag = tag
+        self.tag = ""
         self.tagged = False  # whether the tag is shown: others wait
         self.embedded = embedded
         self.id = "q" + random_id(10)
@@ -1545,7 +1577,7 @@ def tag_of(text: str) -> tuple[str, str]:
     """
     import re
 
-    found = re.match(r"\s*[#＃]?([a-zA-Z][0-9])(?:\s*[:：,，]\s*|\s+)(?=\S)", text)
+    found = re.match(r"\s*[#＃]?([a-zA-Z][2-9]{1,2})(?:\s*[:：,，]\s*|\s+)(?=\S)", text)
     return (found[1].lower(), text[found.end():]) if found else ("", text)
 
 
@@ -1596,15 +1628,12 @@ class Conversation:
         self.inbox.opened.wait(OPEN_WAIT)
         if self.inbox.refusal:
             raise self.inbox.refusal
-        others = self.state.pending.live()
-        taken = {str(entry.get("tag")) for entry in others} | self.state.pending.tags_over()
-        tag = self._tag(question, taken)
-        push = Push(self.config, self.sender, question, place, tag, self.inbox.embedded)
-        push.tagged = bool(others)
+        push = Push(self.config, self.sender, question, place, self.inbox.embedded)
         push.deadline = time.time() + self.timeout
-        body = push.compose()
+        push.compose()  # before anything is registered: it may be too big
         self.pushed = push
         self._register(push)
+        body = push.compose()
         requests = self.inbox.requests
         try:
             message = within(PUBLISH_WAIT - OPEN_WAIT, lambda: self.ntfy.publish(body),
@@ -1614,29 +1643,23 @@ class Conversation:
             raise
         self.state.log.line(f"{push.id} {self.sender.agent} asks: {question.text}")
         self.inbox.follow(message["id"], requests)
-        outcome = Wait(self, push, message).run()
+        outcome = Wait(self, push, message, requests).run()
         self._over(outcome.state, outcome.answer.joined() if outcome.answer else "")
         return outcome
 
-    def _tag(self, question: Question, taken: set[str]) -> str:
-        """A letter and a digit that no label starts with and no other question has."""
-        starts = {fold(label)[:2] for label in question.labels} | taken
-        pairs = [letter + digit for letter in "bcdfghjkmnprtwxz" for digit in "23456789"]
-        free = [pair for pair in pairs if pair not in starts]
-        return free[os.urandom(1)[0] % len(free)] if free else "q" + random_id(2)
-
     def _register(self, push: Push) -> None:
-        question = push.question
-        self.state.pending.add({
+        question, pending = push.question, self.state.pending
+        push.tag = pending.add({
             "id": push.id, "agent": self.sender.agent, "project": self.sender.project,
             "text": question.text[:300], "since": time.time(), "deadline": push.deadline,
-            "tag": push.tag, "title": push.title, "closing": push.closing("lost")})
+            "title": push.title, "closing": push.closing("lost")}, question.labels)
+        push.tagged = len(pending.live()) > 1
 
     def _not_delivered(self, push: Push, error: Refused) -> None:
         self.state.log.line(f"{push.id} {self.sender.agent} not delivered: {error}")
         if error.http != 200 and error.http:  # refused: nothing can be on the phone
             self.pushed = None
-            self.state.pending.drop(push.id)
+            self.state.pending.drop(push.tag)
         else:
             self._over("released")
 
@@ -1644,7 +1667,7 @@ class Conversation:
         push, self.pushed = self.pushed, None
         if push is None:
             return
-        self.state.pending.drop(push.id)
+        self.state.pending.drop(push.tag)
         self.state.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
         self.close_push(push.closing(state, answer))
         if push.asides:
@@ -1654,12 +1677,14 @@ class Conversation:
 class Wait:
     """The wait for one push: which of the arriving events is its reply."""
 
-    def __init__(self, conversation: Conversation, push: Push, message: Json) -> None:
+    def __init__(self, conversation: Conversation, push: Push, message: Json,
+                 requests: int) -> None:
         self.talk = conversation
         self.push = push
         self.pushed_at = message["time"]
         self.deadline = time.monotonic() + conversation.timeout
-        self.replayed: set[int] = set()  # requests that brought what is older than the push
+        self.requests = requests  # those made before the push: what they bring is live
+        self.replayed: set[int] = set()  # later ones that brought what is older than the push
         self.asked_back = ""
 
     def run(self) -> Outcome:
@@ -1670,7 +1695,7 @@ class Wait:
             outcome = self._consider(event) if event else None
             if outcome:
                 return outcome
-            if not self.talk.state.pending.waits(self.push.id):
+            if not self.talk.state.pending.waits(self.push.tag):
                 return Outcome("released")
             ended = self.talk.ended()
             if ended:
@@ -1682,7 +1707,7 @@ class Wait:
         """What one event means for the question; None while it still waits."""
         if event.get("fetched") == self.push.id:
             return self._reply(event["message"])
-        if event["time"] < self.pushed_at:
+        if event["time"] < self.pushed_at and event["via"] > self.requests:
             self.replayed.add(event["via"])
         if event["id"] in self.talk.seen or event["topic"] not in self.talk.inbox.topics:
             return None
@@ -3488,7 +3513,7 @@ def cmd_home(options: Options) -> int:
     remove(os.path.join(options.state.home, "out"))
     pending = options.state.pending
     sweep(options.state)
-    released = [entry for entry in pending.entries() if pending.drop(entry["id"])]
+    released = [entry for entry in pending.entries() if pending.drop(entry["tag"])]
     print(options.say("home"))
     if released:
         print(options.say("released_n", n=len(released)))

@@ -34,6 +34,14 @@ def waits(home: Home) -> list[dict[str, Any]]:
     return list(json.loads(home.run("status", "--json"))["waiting"])
 
 
+def delivered(home: Home, count: int = 1) -> None:
+    """Wait until the hook knows that so many pushes were taken."""
+    log, end = home.path / "a4p.log", time.monotonic() + SOON
+    while not log.exists() or log.read_text().count(" asks: ") < count:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def log(home: Home) -> str:
     return (home.path / "a4p.log").read_text()
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import a4p
 import pytest
-from conftest import SOON, HookRun
+from conftest import HookRun
 from gate import Gate
 from homes import Home
 from phones import Phone
-from test_asking import DB, claude
+from test_asking import DB, claude, delivered
 
 Start = Callable[..., HookRun]
 
@@ -29,14 +29,6 @@ def gate(home: Home) -> Iterator[Gate]:
 
 def direct_phone(server: str, home: Home) -> Phone:
     return Phone(server, home.config["topic"])
-
-
-def delivered(home: Home, count: int = 1) -> None:
-    """Wait until the hook knows that so many pushes were taken."""
-    log, end = home.path / "a4p.log", time.monotonic() + SOON
-    while not log.exists() or log.read_text().count(" asks: ") < count:
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
