@@ -41,7 +41,7 @@ CONNECT_WAIT = 8.0  # seconds to connect, and for each answer of a request that 
 SILENCE = 77.0  # seconds; ntfy sends a keepalive each 45, so after 77 the socket is dead
 POLL_EVERY = 5.0  # seconds; ntfy refills one request in 5
 POLL_SLOWEST = 30.0
-BACKOFF = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between attempts to open a stream
+BACKOFF = (0.3, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between attempts to open a stream
 TICK = 0.25  # seconds between looks at the registry, the transcript and the agent
 
 STDIN_LIMIT = 10_000_000  # bytes of one hook call
@@ -73,7 +73,7 @@ EVENT_ID_FORM = r"[A-Za-z0-9]{1,32}"
 
 
 class A4pError(Exception):
-    """What could not be done: a key of MESSAGES with its values, shown by `main` alone."""
+    """What could not be done: a key of MESSAGES and its values. Only `main` shows it."""
 
     exit_code = 1
 
@@ -87,8 +87,8 @@ class A4pError(Exception):
 
     def text(self, lang: str) -> str:
         """What is wrong, where, and after " - " the mend."""
-        mend = str(self.values.get("mend", "mend"))
-        return say(lang, self.key, **{**self.values, "mend": say(lang, mend)})
+        mend = say(lang, str(self.values.get("mend", "mend")))
+        return say(lang, self.key, **{**self.values, "mend": mend})
 
 
 class UsageError(A4pError):
@@ -104,7 +104,7 @@ class NoAnswer(A4pError):
 
 
 class Refused(A4pError):
-    """The server did not do it: `http` status (0 = no answer at all) and ntfy's `code`."""
+    """The server did not do it: `http` status (0: no answer at all) and ntfy's `code`."""
 
     def __init__(self, key: str, http: int = 0, code: int = 0, **values: object) -> None:
         super().__init__(key, http=http, code=code, **values)
@@ -212,6 +212,11 @@ MESSAGES = {
     "mend": ("see the server's log", "请看服务器日志"),
     "listen": ("cannot listen on {address} ({detail}) - choose another with --listen",
                "无法监听 {address}（{detail}）- 请用 --listen 换一个"),
+    "listen_form": ("{value} is no HOST:PORT - write 127.0.0.1:2586",
+                    "{value} 不是 HOST:PORT - 请写 127.0.0.1:2586"),
+    "serve_token": ("{address} is open to others - add --token, or listen on 127.0.0.1",
+                    "{address} 对外开放 - 请加上 --token，或监听 127.0.0.1"),
+    "serve_link": ("On the phone: {link}", "手机打开：{link}"),
     "stdin_slow": ("stdin was not complete within {seconds} s", "{seconds} 秒内没有读完标准输入"),
     "stdin_big": ("stdin is over {limit} bytes", "标准输入超过 {limit} 字节"),
     "stdin_json": ("stdin is not JSON: {detail}", "标准输入不是 JSON：{detail}"),
@@ -284,13 +289,11 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-# === State: the folder, the mode, the log, what waits =======================
+# === State: the folder, the mode, the log, the config, what waits ===========
 
 
 class Out:
     """The mode out: `until` (epoch seconds or None) and `wait` (seconds or None)."""
-
-    __slots__ = ("until", "wait")
 
     def __init__(self, until: int | None, wait: float | None) -> None:
         self.until = until
@@ -307,20 +310,20 @@ def read_out(home: str) -> Out | None:
     path = os.path.join(home, "out")
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            lines = [file.readline(64).strip(), file.readline(64).strip()]
+            first, second = file.readline(64).strip(), file.readline(64).strip()
     except OSError:
         return None
-    if lines[0] and not lines[0].isdecimal():
+    if first and not (first.isascii() and first.isdigit()):
         return None  # not ours: fail towards the terminal
-    until = int(lines[0]) if lines[0] else None
+    until = int(first) if first else None
     if until is not None and until <= time.time():
         remove(path)
         return None
     try:
-        wait = float(lines[1]) if lines[1] else None
+        wait = float(second)
     except ValueError:
-        wait = None
-    return Out(until, wait if wait is None or 1 <= wait <= WAIT_LIMIT else None)
+        wait = 0
+    return Out(until, wait if 1 <= wait <= WAIT_LIMIT else None)
 
 
 def remove(path: str) -> bool:
@@ -332,6 +335,14 @@ def remove(path: str) -> bool:
     return True
 
 
+def list_dir(folder: str) -> list[str]:
+    """The names in a folder; none where it is not there."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
 def make_dir(path: str) -> None:
     """The folder, 0700 where it is new; raises A4pError."""
     try:
@@ -340,32 +351,20 @@ def make_dir(path: str) -> None:
         raise A4pError("home_write", file=path, detail=error.strerror) from None
 
 
-def write_private(path: str, text: str) -> None:
-    """Write atomically, 0600 under any umask; raises A4pError."""
+def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> None:
+    """Write atomically, 0600 under any umask; raises A4pError. `place` puts the draft there."""
     draft = f"{path}.{os.getpid()}.{random_id(4)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     try:
         with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
-        os.replace(draft, path)
-    except OSError as error:
-        remove(draft)
-        raise A4pError("home_write", file=path, detail=error.strerror) from None
-
-
-def create_private(path: str, text: str) -> bool:
-    """Make a file that is not there yet, whole at once; False where it is. Raises A4pError."""
-    draft = f"{path}.{os.getpid()}.{random_id(4)}"
-    write_private(draft, text)
-    try:
-        os.link(draft, path)
+        place(draft, path)
     except FileExistsError:
-        return False
+        raise
     except OSError as error:
         raise A4pError("home_write", file=path, detail=error.strerror) from None
     finally:
         remove(draft)
-    return True
 
 
 def random_id(length: int) -> str:
@@ -378,37 +377,25 @@ class Log:
 
     def __init__(self, home: str) -> None:
         self.path = os.path.join(home, "a4p.log")
-        self.secrets: list[tuple[str, str]] = []
-
-    def hide(self, secret: str, shown: str = "***") -> None:
-        """From now on `shown` stands in the log where `secret` would."""
-        if secret:
-            self.secrets.append((secret, shown))
+        self.hidden: dict[str, str] = {}  # what never stands there: what stands in its place
 
     def line(self, text: str, *details: str) -> None:
         """Add a line, `details` indented below it. A log that cannot be written is no error."""
         rows = [plain(text, 500)] + ["    " + plain(row, 500) for row in details]
         entry = time.strftime("%Y-%m-%d %H:%M:%S ") + "\n".join(rows) + "\n"
-        for secret, shown in self.secrets:
+        for secret, shown in self.hidden.items():
             entry = entry.replace(secret, shown)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
         try:
-            self._trim()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
             with os.fdopen(os.open(self.path, flags, 0o600), "ab") as file:
                 file.write(entry.encode("utf-8", "replace"))
-        except (OSError, A4pError):
+                size = file.tell()
+            if size > LOG_LIMIT:
+                with open(self.path, "rb") as old:
+                    old.seek(size - LOG_LIMIT // 2)
+                    write_private(self.path, old.read().partition(b"\n")[2].decode("utf-8"))
+        except (OSError, ValueError, A4pError):
             return  # a full disk must not cost an answer
-
-    def _trim(self) -> None:
-        try:
-            if os.stat(self.path).st_size <= LOG_LIMIT:
-                return
-        except FileNotFoundError:
-            return
-        with open(self.path, "rb") as file:
-            file.seek(-LOG_LIMIT // 2, os.SEEK_END)
-            kept = file.read().partition(b"\n")[2]
-        write_private(self.path, kept.decode("utf-8", "replace"))
 
     def failure(self, what: str, error: BaseException) -> None:
         """An unexpected error with its traceback."""
@@ -418,21 +405,22 @@ class Log:
         self.line(f"{what}: {type(error).__name__}", *rows.splitlines()[-30:])
 
 
-# The config: key -> (default, the type, what an error says it must be)
-SETTINGS: dict[str, tuple[object, tuple[type, ...], str]] = {
-    "server": ("https://ntfy.sh", (str,), "an http:// or https:// URL"),
-    "topic": ("", (str,), "1 to 55 of a-z A-Z 0-9 - _"),
-    "token": ("", (str,), "text of one line"),
-    "user": ("", (str,), "text of one line"),
-    "password": ("", (str,), "text of one line"),
-    "reply_token": ("", (str,), "text of one line"),
-    "share_token": (False, (bool,), "true or false"),
-    "timeout": (60, (int, float), "seconds, 1 to 82800"),
-    "priority": (4, (int,), "1 to 5"),
-    "lang": ("auto", (str,), '"auto", "en" or "zh"'),
-    "phone": ("", (str,), '"", "android" or "ios"'),
-    "proxy": ("", (str,), "a proxy's http:// URL or empty"),
-    "desk": ("wait", (str,), '"wait" or "beside"'),
+# The config: key -> (default, form of its text, what an error says it must be)
+SETTINGS: dict[str, tuple[object, str, str]] = {
+    "server": ("https://ntfy.sh", r"https?://[^\s/?#@]+(/[^\s?#]*)?", "an http:// or https:// URL"),
+    "topic": ("", r"|[-_A-Za-z0-9]{1,55}", "1 to 55 of a-z A-Z 0-9 - _"),
+    "token": ("", r"[^\s]*", "text without spaces"),
+    "user": ("", r"[^\r\n\0]*", "text of one line"),
+    "password": ("", r"[^\r\n\0]*", "text of one line"),
+    "reply_token": ("", r"[^\s]*", "text without spaces"),
+    "share_token": (False, "True|False", "true or false"),
+    "timeout": (60, r"[\d.]+", f"seconds, 1 to {WAIT_LIMIT}"),
+    "priority": (4, "[1-5]", "1 to 5"),
+    "lang": ("auto", "auto|en|zh", '"auto", "en" or "zh"'),
+    "phone": ("", "|android|ios", '"", "android" or "ios"'),
+    "proxy": ("", r"|\w+://\S+", "a proxy's http:// URL or empty"),
+    "desk": ("wait", "wait|beside", '"wait" or "beside"'),
+    "serve_token": ("", r"[^\s]*", "text without spaces"),
 }
 ENVIRONMENT = {"A4P_SERVER": "server", "A4P_TOPIC": "topic", "A4P_TOKEN": "token",
                "A4P_TIMEOUT": "timeout", "A4P_LANG": "lang"}
@@ -446,85 +434,39 @@ def setting_fits(key: str, value: object) -> bool:
     """
     import re
 
-    kinds = SETTINGS[key][1]
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+    default, form, _ = SETTINGS[key]
+    kinds = (int, float) if key == "timeout" else (type(default),)
+    if type(value) not in kinds or not re.fullmatch(form, str(value)):
         return False
-    text = str(value)
-    forms = {"server": r"https?://[^\s/?#@]+(/[^\s?#]*)?", "topic": r"|[-_A-Za-z0-9]{1,55}",
-             "lang": r"auto|en|zh", "phone": r"|android|ios", "desk": r"wait|beside",
-             "priority": r"[1-5]", "proxy": r"|\w+://\S+"}
-    if key == "timeout":
-        return 1 <= float(text) <= WAIT_LIMIT
-    return bool(re.fullmatch(forms.get(key, r"[^\r\n\0]*"), text))
+    return key != "timeout" or 1 <= float(str(value)) <= WAIT_LIMIT
 
 
-class Config:
-    """What `config.json` and the environment say; raises UsageError where they are broken."""
+class Config(dict[str, "Any"]):
+    """What `config.json` and the environment say, as attributes, too; raises UsageError."""
 
     def __init__(self, home: str) -> None:
+        super().__init__({key: row[0] for key, row in SETTINGS.items()})
         self.path = os.path.join(home, "config.json")
-        self.text = ""
-        self.stored: Json = {}
-        self._read()
-        values = {key: self.stored.get(key, row[0]) for key, row in SETTINGS.items()}
-        self._check(values)
-        self._environment(values)
-        self.server = str(values["server"]).rstrip("/")
-        self.topic = str(values["topic"])
-        self.token = str(values["token"])
-        self.user = str(values["user"])
-        self.password = str(values["password"])
-        self.reply_token = str(values["reply_token"])
-        self.share_token = bool(values["share_token"])
-        self.timeout = float(str(values["timeout"]))
-        self.priority = int(str(values["priority"]))
-        self.phone = str(values["phone"])
-        self.proxy = str(values["proxy"])
-        self.desk = str(values["desk"])
-        self.lang = resolve_lang(str(values["lang"]))
-
-    def _read(self) -> None:
-        import json
-
-        try:
-            with open(self.path, encoding="utf-8") as file:
-                self.text = file.read(1_000_000)
-            found = json.loads(self.text)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise UsageError("config_read", file=self.path, detail=error.strerror) from None
-        except UnicodeDecodeError:
-            raise UsageError("config_json", file=self.path, line=1, detail="not UTF-8") from None
-        except json.JSONDecodeError as error:
-            raise UsageError("config_json", file=self.path, line=error.lineno,
-                             detail=error.msg) from None
-        if not isinstance(found, dict):
-            raise UsageError("config_json", file=self.path, line=1, detail="not an object")
-        self.stored = found
-
-    def _check(self, values: Json) -> None:
-        for key, value in values.items():
-            if not setting_fits(key, value):
-                line = self.text[: max(0, self.text.find(f'"{key}"'))].count("\n") + 1
+        self.stored, text = read_json(self.path)
+        for key in SETTINGS.keys() & self.stored.keys():
+            if not setting_fits(key, self.stored[key]):
+                line = text[: max(0, text.find(f'"{key}"'))].count("\n") + 1
                 raise UsageError("config_value", file=self.path, line=line, name=key,
                                  want=SETTINGS[key][2])
-
-    def _environment(self, values: Json) -> None:
+            self[key] = self.stored[key]
         for name, key in ENVIRONMENT.items():
-            value: Any = os.environ.get(name)
-            if not value:
-                continue
-            if key == "timeout":
-                value = seconds_of(value)
-            if not setting_fits(key, value):
-                raise UsageError("env_value", name=name, want=SETTINGS[key][2])
-            values[key] = value
+            value: Any = os.environ.get(name, "")
+            if value:
+                self[key] = seconds_of(value) if key == "timeout" else value
+                if not setting_fits(key, self[key]):
+                    raise UsageError("env_value", name=name, want=SETTINGS[key][2])
+        self["server"] = self.server.rstrip("/")
+        self["lang"] = resolve_lang(self.lang)
 
-    @property
-    def secrets(self) -> list[str]:
-        """What must never be seen."""
-        return [s for s in (self.token, self.password, self.reply_token) if s]
+    def __getattr__(self, key: str) -> Any:
+        if key not in self:
+            raise AttributeError(key)
+        return self[key]
 
     @property
     def unknown(self) -> list[str]:
@@ -538,6 +480,27 @@ class Config:
         self.stored.update(changes)
         make_dir(os.path.dirname(self.path))
         write_private(self.path, json.dumps(self.stored, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str) -> tuple[Json, str]:
+    """The object in a JSON file and its text, both empty where there is none; UsageError."""
+    import json
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(1_000_000)
+        found = json.loads(text)
+    except FileNotFoundError:
+        return {}, ""
+    except OSError as error:
+        raise UsageError("config_read", file=path, detail=error.strerror) from None
+    except json.JSONDecodeError as error:
+        raise UsageError("config_json", file=path, line=error.lineno, detail=error.msg) from None
+    except (ValueError, RecursionError):
+        raise UsageError("config_json", file=path, line=1, detail="not UTF-8 text") from None
+    if not isinstance(found, dict):
+        raise UsageError("config_json", file=path, line=1, detail="not an object")
+    return found, text
 
 
 def resolve_lang(lang: str) -> str:
@@ -564,22 +527,8 @@ def process_stamp(pid: int) -> str:
             return ""
     import subprocess
 
-    told = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True,
-                          text=True, timeout=5, check=False)
-    return " ".join(told.stdout.split())
-
-
-def alive(pid: int) -> bool:
-    """Whether a process of this pid is there."""
-    if sys.platform == "win32":
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True,
+                          timeout=5, check=False).stdout.strip()
 
 
 class Pending:
@@ -599,19 +548,21 @@ class Pending:
         import socket
 
         make_dir(self.folder)
-        starts = tuple(fold(label)[:3] for label in labels)
+        starts = [fold(label)[:3] for label in labels]
         entry.update(pid=os.getpid(), stamp=process_stamp(os.getpid()), host=socket.gethostname())
         while True:
-            tag = self._free_tag(starts)
-            entry["tag"] = tag
-            if create_private(self._path(tag), json.dumps(entry)):
+            tag = entry["tag"] = self._free_tag(starts)
+            try:
+                write_private(self._path(tag), json.dumps(entry), os.link)
                 return tag
+            except FileExistsError:
+                continue  # another question was faster
 
     def _free_tag(self, starts: Sequence[str]) -> str:
-        """A letter and a digit, or two; random, so that few collide."""
+        """A letter and a digit, or two where many wait; random, so that few collide."""
         used = {name.partition(".")[0] for name in list_dir(self.folder)}
-        for digits in (1, 1, 1, 1, 1, 1, 2, 2, 2, 2):
-            letter, *rest = os.urandom(1 + digits)
+        for turn in range(20):
+            letter, *rest = os.urandom(2 + turn // 10)
             tag = TAG_LETTERS[letter % len(TAG_LETTERS)] + "".join(str(2 + n % 8) for n in rest)
             if tag not in used and not any(start.startswith(tag) for start in starts):
                 break
@@ -647,14 +598,10 @@ class Pending:
                 with open(os.path.join(self.folder, name), encoding="utf-8") as file:
                     entry = json.loads(file.read(100_000))
                 if entry["tag"] == name.partition(".")[0] and entry["host"] == socket.gethostname():
-                    found.append(entry)
+                    found.append({**entry, "since": float(entry["since"])})
             except (OSError, ValueError, TypeError, KeyError):
                 continue  # going away just now, or not ours
-        return sorted(found, key=lambda entry: (float(entry.get("since", 0)), entry["tag"]))
-
-    def tags_over(self) -> set[str]:
-        """The tags of questions that ended lately."""
-        return {entry["tag"] for entry in self.entries("over")}
+        return sorted(found, key=lambda entry: (entry["since"], entry["tag"]))
 
     def live(self) -> list[Json]:
         """The entries whose process is there, the oldest first."""
@@ -672,34 +619,24 @@ class Pending:
     def take(self, event_id: str) -> bool:
         """Claim one reply for good; True for one caller of all processes, ever."""
         make_dir(self.taken)
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
         try:
-            os.close(os.open(os.path.join(self.taken, event_id), flags, 0o600))
+            os.close(os.open(os.path.join(self.taken, event_id), os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             return False
-        forget(self.taken, TAKEN_KEPT)
-        forget(self.folder, TAG_KEPT, ".over")
+        for folder, kept, ending in ((self.taken, TAKEN_KEPT, ""), (self.folder, TAG_KEPT, ".over")):
+            for name in list_dir(folder)[:500]:
+                path = os.path.join(folder, name)
+                if name.endswith(ending) and age(path) > kept:
+                    remove(path)
         return True
 
 
-def list_dir(folder: str) -> list[str]:
-    """The names in a folder; none where it is not there."""
+def age(path: str) -> float:
+    """Seconds since a file was last written; 0 where there is none."""
     try:
-        return os.listdir(folder)
+        return time.time() - os.stat(path).st_mtime
     except OSError:
-        return []
-
-
-def forget(folder: str, seconds: float, ending: str = "") -> None:
-    """Remove the files of a folder that are older than `seconds`."""
-    for name in list_dir(folder)[:500]:
-        path = os.path.join(folder, name)
-        try:
-            old = os.stat(path).st_mtime < time.time() - seconds
-        except OSError:
-            continue
-        if old and name.endswith(ending):
-            remove(path)
+        return 0
 
 
 class State:
@@ -715,11 +652,10 @@ class State:
     def config(self) -> Config:
         """The config, read once; from then on the log hides its secrets."""
         if self._config is None:
-            self._config = Config(self.home)
-            for secret in self._config.secrets:
-                self.log.hide(secret)
-            if self._config.topic:
-                self.log.hide(self._config.topic, shorten(self._config.topic))
+            config = self._config = Config(self.home)
+            for key in ("token", "password", "reply_token", "serve_token"):
+                self.log.hidden[config[key] or "\0"] = "***"
+            self.log.hidden[config.topic or "\0"] = shorten(config.topic)
         return self._config
 
 
@@ -729,7 +665,7 @@ def shorten(topic: str) -> str:
     >>> shorten("a4p-abcdefghijklmnopqrstuvwxyz")
     'a4p-abc…'
     """
-    return topic[:7] + "…" if len(topic) > 10 else topic[:2] + "…"
+    return topic[:7 if len(topic) > 10 else 2] + "…"
 
 
 # === The model: question, option, reply, answer =============================
@@ -737,8 +673,6 @@ def shorten(topic: str) -> str:
 
 class Option:
     """One choice: `label` is the answer, the rest is shown where there is room."""
-
-    __slots__ = ("label", "description", "priority", "danger")
 
     def __init__(self, label: str, description: str = "", priority: str = "",
                  danger: bool = False) -> None:
@@ -754,38 +688,22 @@ class Question:
     `words` is false where only an option may be the answer. `kind` is what the page calls it.
     """
 
-    __slots__ = ("header", "key", "kind", "multi", "options", "text", "words")
+    kind = "question"
 
     def __init__(self, key: str, header: str, text: str, options: Sequence[Option] = (),
                  multi: bool = False, words: bool = True) -> None:
-        self.words = words or not options
-        self.kind = "question"
         self.key = key
         self.header = header
         self.text = text
         self.options = list(options)
+        self.labels = [option.label for option in options]
         self.multi = multi and bool(options)
-
-    def read(self, reply: str) -> Answer | NotListed:
-        """What a reply means; words where none are allowed are NotListed."""
-        answer = interpret(reply, self)
-        if isinstance(answer, Answer) and answer.text and not self.words:
-            return NotListed(reply)
-        return answer
-
-    @property
-    def labels(self) -> list[str]:
-        """The labels in their order."""
-        return [option.label for option in self.options]
-
-    @property
-    def lettered(self) -> bool:
-        """Whether the list has letters: some label would itself be read as a number."""
-        return any(number_of(fold(label)) is not None for label in self.labels)
+        self.words = words or not options
+        self.lettered = any(number_of(fold(label)) is not None for label in self.labels)
 
     @property
     def marks(self) -> list[str]:
-        """What stands before each option: 1, 2, 3, or A, B, C without the letters that are labels.
+        """What stands before each option: 1, 2, 3; letters where a label reads as a number.
 
         >>> Question("", "", "", [Option("8"), Option("a"), Option("9")]).marks
         ['B', 'C', 'D']
@@ -794,14 +712,19 @@ class Question:
             return [str(number) for number in range(1, len(self.options) + 1)]
         labels = {fold(label) for label in self.labels}
         letters = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c.lower() not in labels]
-        return [letters[i] if i < len(letters) else f"{letters[0]}{i}"
-                for i in range(len(self.options))]
+        more = [f"{(letters or ['A'])[0]}{n}" for n in range(1, 60)]
+        return (letters + more)[: len(self.options)]
+
+    def read(self, reply: str) -> Answer | NotListed:
+        """What a reply means; words where none are allowed are NotListed."""
+        answer = interpret(reply, self)
+        if isinstance(answer, Answer) and answer.text and not self.words:
+            return NotListed(reply)
+        return answer
 
 
 class Answer:
     """What the agent gets: the `selected` labels, and the person's own words, "" for none."""
-
-    __slots__ = ("selected", "text")
 
     def __init__(self, selected: Sequence[str] = (), text: str = "") -> None:
         self.selected = list(selected)
@@ -811,47 +734,44 @@ class Answer:
         return f"Answer({self.selected!r}, {self.text!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Answer) and repr(self) == repr(other)
+        return repr(self) == repr(other)
 
-    __hash__ = None  # type: ignore[assignment]
-
-    def joined(self) -> str:
-        """For people: labels and words in one line."""
-        return ", ".join([*self.selected, *([self.text] if self.text else [])])
+    def joined(self, separator: str = ", ") -> str:
+        """For people: labels and words."""
+        return separator.join([*self.selected, *([self.text] if self.text else [])])
 
 
 class NotListed:
     """A reply that looks like a choice but is none: it is asked back. `marks` as typed."""
-
-    __slots__ = ("marks",)
 
     def __init__(self, marks: str) -> None:
         self.marks = marks
 
 
 def fold(text: str) -> str:
-    """For comparing only: NFKC, no emoji dressing, outer space or case.
+    """For comparing only: NFKC, no emoji dressing, outer space or case; ③ and ❸ are 3.
 
-    >>> fold(" ３️⃣ "), fold("Ｄocker"), fold("❸")
-    ('3', 'docker', '3')
+    >>> fold(" ３️⃣ "), fold("Ｄocker"), fold("❸"), fold("①②")
+    ('3', 'docker', '3', '1  2')
     """
     import unicodedata
 
-    text = "".join(c for c in text if c not in "\ufe0e\ufe0f\u20e3\u200b\u200d\ufeff")
-    if len(text.strip()) == 1 and not text.strip().isdecimal():
-        text = str(unicodedata.digit(text.strip(), text))
-    return unicodedata.normalize("NFKC", text).strip().casefold()
+    text = text.replace("🔟", "10").translate(dict.fromkeys(map(ord, "\ufe0e\ufe0f\u20e3\u200b\ufeff")))
+    parts = []
+    for c in text:
+        value = unicodedata.numeric(c, 0.5) if unicodedata.category(c) == "No" else 0.5
+        parts.append(f" {value:.0f} " if value == int(value) else c)
+    return unicodedata.normalize("NFKC", "".join(parts)).strip().casefold()
 
 
-CHINESE_DIGITS = {c: n for n, c in enumerate("零一二三四五六七八九")} | {"两": 2}
-CHINESE_NUMBER = "[一二三四五六七八九]?十[一二三四五六七八九]?|[零一二两三四五六七八九]"
-NUMBER = rf"\d{{1,9}}|[①-⒛]|{CHINESE_NUMBER}"
+CHINESE_DIGITS = {c: n for n, c in enumerate("零一二三四五六七八九")}
+NUMBER = r"\d{1,40}|[①-⒛]|[一二三四五六七八九]?十[一二三四五六七八九]?|[零一二三四五六七八九]"
 LETTER = "[a-z][0-9]{0,2}"
-MARK = (r"(?:(?:option|choice|answer|number|no\.|选项|选择|答案|选|第|编号)\s*)?[#＃(（\[【]*"
+MARK = (r"(?:(?:option|choice|answer|number|no\.|选项|选择|答案|编号|选|第)\s*){{0,2}}[#＃(（\[【]*\s*"
         r"(?P<mark>{form})(?:\s*[)）\]】])*(?:\s*(?:个选项|个|项|号|种|条))?")
 ENDS = r"(?![a-z\d]|[.:]\d)"  # not in the middle of 3rd, 10k, 4.5 or 12:30
-SEPARATOR = r"(?=[\s,;/、，；+&|和与及跟])\s*(?:[,;/、，；+&|]\s*)?(?:(?:and\b|和|与|及|跟)\s*)?"
-CLOSING = r"[\s.。,，、!！)\]~吧]*"
+SEPARATOR = r"(?=[\s,;/、，；+&|.和与及跟])(?:[\s,;/、，；+&|]|\.\s)*(?:(?:and\b|和|与|及|跟)\s*)?"
+CLOSING = r"[\s.。,，、!！:：;；)\]~吧]*"
 
 
 def number_of(folded: str) -> int | None:
@@ -865,21 +785,12 @@ def number_of(folded: str) -> int | None:
     import re
 
     found = re.fullmatch(MARK.format(form=NUMBER) + CLOSING, folded)
-    return None if found is None else digits_of(found["mark"])
-
-
-def digits_of(mark: str) -> int:
-    """The value of decimal digits of any script, or of a Chinese number below 100.
-
-    >>> digits_of("12"), digits_of("十"), digits_of("二十"), digits_of("十二")
-    (12, 10, 20, 12)
-    """
-    if mark.isdecimal():
-        return int(mark)
-    tens, ten, ones = mark.partition("十")
-    if not ten:
-        return CHINESE_DIGITS[tens[0]]
-    return 10 * CHINESE_DIGITS.get(tens, 1) + CHINESE_DIGITS.get(ones, 0)
+    if found is None:
+        return None
+    if found["mark"].isdecimal():
+        return int(found["mark"])
+    tens, ten, ones = found["mark"].rpartition("十")
+    return (10 * CHINESE_DIGITS.get(tens, 1) if ten else 0) + CHINESE_DIGITS.get(ones, 0)
 
 
 def interpret(reply: str, question: Question) -> Answer | NotListed:
@@ -891,44 +802,39 @@ def interpret(reply: str, question: Question) -> Answer | NotListed:
     >>> interpret("9", db).marks
     '9'
     """
-    reply = reply.strip()
-    if not question.options:
-        return Answer([], reply)
-    label = label_of(reply, question.labels)
+    label = label_of(reply, question.labels) or label_at(reply, question)
     if label is not None:
         return Answer([label])
-    place = place_of(fold(reply), question)
-    if place is not None:
-        return Answer([question.labels[place]])
+    reply = reply.strip()
     if question.multi:
         return interpret_multi(reply, question)
-    if not question.lettered and number_of(fold(reply)) is not None:
+    if question.options and not question.lettered and number_of(fold(reply)) is not None:
         return NotListed(reply)
     return Answer([], reply)
 
 
 def label_of(text: str, labels: Sequence[str]) -> str | None:
-    """The label that `text` is: to the letter, else the only one ignoring case and space."""
-    if text in labels:
-        return text
-    same = [label for label in labels if fold(label) == fold(text)]
-    return same[0] if len(same) == 1 else None
+    """The label that `text` is: to the letter, else the only one ignoring space, then case."""
+    for form in (str, str.strip, fold):
+        same = [label for label in labels if form(label) == form(text)]
+        if len(same) == 1:
+            return same[0]
+    return None
 
 
-def place_of(folded: str, question: Question) -> int | None:
-    """The index in the list that a folded text names, else None."""
+def label_at(mark: str, question: Question) -> str | None:
+    """The label at the place in the list that a mark names, else None."""
     import re
 
-    marks = [mark.lower() for mark in question.marks]
+    places = {mark.lower(): label for mark, label in zip(question.marks, question.labels)}
     if not question.lettered:
-        number = number_of(folded)
-        return number - 1 if number is not None and 0 < number <= len(marks) else None
-    found = re.fullmatch(MARK.format(form=LETTER) + CLOSING, folded)
-    return marks.index(found["mark"]) if found and found["mark"] in marks else None
+        return places.get(str(number_of(fold(mark))))
+    found = re.fullmatch(MARK.format(form=LETTER) + CLOSING, fold(mark))
+    return places.get(found["mark"]) if found else None
 
 
 def interpret_multi(reply: str, question: Question) -> Answer | NotListed:
-    """A reply to a question where several may be chosen: `1,3`, labels, `1,3 and then words`.
+    """A reply where several may be chosen: `1,3`, labels, `1,3 and then words`, `2: words`.
 
     >>> q = Question("", "", "", [Option("a1"), Option("b1"), Option("c1")], multi=True)
     >>> interpret("1、3", q), interpret("1,3 and log it", q), interpret("2: but later", q)
@@ -938,22 +844,18 @@ def interpret_multi(reply: str, question: Question) -> Answer | NotListed:
     """
     import re
 
-    parts = [label_of(part, question.labels) for part in re.split(r"\s*[,，、;；\n]\s*", reply)]
-    if len(parts) > 1 and all(parts):
-        return ordered({part for part in parts if part is not None}, question)
-    marks, words = leading_marks(reply, question)
-    places = [place_of(fold(mark), question) for mark in marks]
-    if not marks or (words and None in places):
-        return Answer([], reply)
-    if None in places:
+    words = ""
+    found = [label_of(part, question.labels) for part in re.split(r"\s*[,，、;；\n]\s*", reply)]
+    if None in found:
+        marks, words = leading_marks(fold(reply), question)
+        if words or not marks:  # the words come along as they were typed
+            marks, words = leading_marks(reply, question)
+        found = [label_at(mark, question) for mark in marks]
+        if not marks or (words and None in found):
+            return Answer([], reply)
+    if None in found:
         return NotListed(reply)
-    chosen = {question.labels[place] for place in places if place is not None}
-    return ordered(chosen, question, words)
-
-
-def ordered(chosen: set[str], question: Question, words: str = "") -> Answer:
-    """The answer with the chosen labels in the list's order."""
-    return Answer([label for label in question.labels if label in chosen], words)
+    return Answer([label for label in question.labels if label in found], words)
 
 
 def leading_marks(reply: str, question: Question) -> tuple[list[str], str]:
@@ -973,8 +875,8 @@ def leading_marks(reply: str, question: Question) -> tuple[list[str], str]:
         between = separator.match(reply, at)
         found = mark.match(reply, between.end()) if between else None
     rest = reply[at:]
-    words = re.sub(r"^[\s,;:：，；、.。)\]]+", "", rest)
-    parted = len(marks) > 1 or re.match(r"\s*[,;:：，；、.。)]", rest)
+    words = re.sub(rf"^{CLOSING}$|^[\s,;:：，；、.。]+", "", rest)
+    parted = len(marks) > 1 or re.match(r"\s*[,;:：，；、.。]", rest) or reply[at - 1: at] in ")）]】"
     return (marks, words) if parted or not words else ([], reply)
 
 
@@ -987,16 +889,22 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("localhost"), is_loopback("127.8.0.1"), is_loopback("ntfy.sh")
     (True, True, False)
     """
-    return host in ("localhost", "::1") or bool(host.startswith("127.") and
-                                                host.replace(".", "").isdigit())
+    return host in ("localhost", "::1") or (host.startswith("127.")
+                                            and host.replace(".", "").isdigit())
+
+
+def background(work: Callable[[], object]) -> None:
+    """Run `work` in a thread that does not outlive the process."""
+    import threading
+
+    threading.Thread(target=work, daemon=True).start()
 
 
 def within(seconds: float, work: Callable[[], Any], server: str) -> Any:
     """The result of `work`, or Refused after `seconds`: name look-ups have no timeout."""
     import queue
-    import threading
 
-    done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
 
     def run() -> None:
         try:
@@ -1004,7 +912,7 @@ def within(seconds: float, work: Callable[[], Any], server: str) -> Any:
         except Exception as error:
             done.put((None, error))
 
-    threading.Thread(target=run, daemon=True).start()
+    background(run)
     try:
         result, error = done.get(timeout=seconds)
     except queue.Empty:
@@ -1020,71 +928,67 @@ class Ntfy:
     def __init__(self, config: Config) -> None:
         import urllib.parse
 
-        self.server = config.server
-        parts = urllib.parse.urlsplit(config.server)
-        self.host = parts.hostname or ""
-        self.secure = parts.scheme == "https"
+        self.server: str = config.server
         self.auth = authorization(config)
-        self.proxy = config.proxy
-        self._context: Any = None
+        parts = urllib.parse.urlsplit(self.server)
+        self.scheme, self.host = parts.scheme, parts.hostname or ""
+        self.proxy: str = config.proxy
 
     def publish(self, body: Json) -> Json:
         """Publish JSON to the server's root; returns the message as the server stored it."""
         import json
         import re
 
-        status, found = self._call("POST", "/", encode(body))
+        found = self._read("POST", "/", encode(body))
         try:
-            message = json.loads(found)
+            message: Json = json.loads(found)
             fits = (message["event"] == "message" and message["topic"] == body["topic"]
                     and re.fullmatch(EVENT_ID_FORM, message["id"])
                     and isinstance(message["time"], int))
         except (ValueError, TypeError, KeyError):
-            fits = None
-        if not fits:
-            raise Refused("no_ntfy", http=status, server=self.server)
-        return dict(message)
+            fits = False
+        if not fits:  # a captive portal, or a proxy's page
+            raise Refused("no_ntfy", 200, server=self.server)
+        return message
 
     def delete(self, topic: str, sequence_id: str) -> None:
         """Take a push off the phone; servers older than ntfy 2.16 refuse it."""
-        self._call("DELETE", f"/{topic}/{sequence_id}")
+        self._read("DELETE", f"/{topic}/{sequence_id}")
 
     def poll(self, topics: Sequence[str], since: str) -> list[Json]:
         """The cached messages after `since` (an id, or epoch seconds)."""
-        _, found = self._call("GET", f"/{','.join(topics)}/json?poll=1&since={since}")
+        found = self._read("GET", f"/{','.join(topics)}/json?poll=1&since={since}")
         return [event for event in map(event_of, found.split(b"\n")) if event]
 
     def fetch(self, url: str) -> bytes:
-        """An attachment of this server, at most REPLY_LIMIT bytes; raises Refused."""
+        """An attachment of this server."""
         if not url.startswith(self.server + "/file/"):
             raise Refused("no_ntfy", server=self.server)
-        return self._call("GET", url[len(self.server):])[1]
+        return self._read("GET", url[len(self.server):])
 
-    def stream(self, topics: Sequence[str], since: str) -> Stream:
-        """An open stream on `topics`; after `since` (an event's id) where it is given."""
+    def stream(self, topics: Sequence[str], since: str = "") -> Stream:
+        """An open stream on `topics`; what came after the event `since`, too."""
         path = f"/{','.join(topics)}/json" + (f"?since={since}" if since else "")
-        response, sockets = self._open("GET", path, None, SILENCE)
-        return Stream(response, sockets)
+        return Stream(*self.open("GET", path, idle=SILENCE))
 
-    def _call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        response, _ = self._open(method, path, body, CONNECT_WAIT)
+    def _read(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        response, _ = self.open(method, path, body)
         try:
             with response:
-                return response.status, response.read(LINE_LIMIT * 10)
-        except OSError as error:
-            raise self._failure(error) from None
-        except Exception as error:  # http.client's IncompleteRead and its kin
+                return bytes(response.read(LINE_LIMIT * 10))
+        except Exception as error:  # OSError, or http.client's IncompleteRead and its kin
             raise self._failure(error) from None
 
-    def _open(self, method: str, path: str, body: bytes | None, idle: float) -> Any:
+    def open(self, method: str, path: str, body: bytes | None = None,
+             idle: float = CONNECT_WAIT) -> tuple[Any, list[Any]]:
+        """The response to a request, if it is 200, and a list with its socket."""
         import urllib.request
 
         request = urllib.request.Request(self.server + path, data=body, method=method)
         request.add_header("User-Agent", "a4p/" + VERSION)
-        if body is not None:
-            request.add_header("Content-Type", "application/json")
+        request.add_header("Content-Type", "application/json")
         if self.auth:
-            request.add_unredirected_header("Authorization", self.auth)
+            request.add_header("Authorization", self.auth)
         sockets: list[Any] = []
         try:
             response = self._opener(idle, sockets).open(request, timeout=CONNECT_WAIT)
@@ -1096,39 +1000,33 @@ class Ntfy:
         return response, sockets
 
     def _opener(self, idle: float, sockets: list[Any]) -> Any:
-        """An opener of just the handlers needed: none that follows a redirect.
+        """An opener of just the handlers needed: none follows a redirect.
 
-        `sockets` receives the connection's socket, so that another thread can shut it down.
+        `idle`: seconds of silence after connecting. `sockets` receives the connection's socket,
+        so that another thread can shut it down.
         """
         import http.client
         import urllib.request
 
-        class Plain(http.client.HTTPConnection):
+        base: Any = http.client.HTTPConnection
+        handler: Any = urllib.request.HTTPHandler()
+        if self.scheme == "https":  # a context costs 20 ms, and 3.12 makes one for http, too
+            import ssl
+
+            base = http.client.HTTPSConnection
+            handler = urllib.request.HTTPSHandler(context=ssl.create_default_context())
+
+        class Connection(base):  # type: ignore[misc]
             def connect(self) -> None:
                 super().connect()
                 self.sock.settimeout(idle)
                 sockets.append(self.sock)
 
-        class Tls(http.client.HTTPSConnection):
-            def connect(self) -> None:
-                super().connect()
-                self.sock.settimeout(idle)
-                sockets.append(self.sock)
-
-        class PlainHandler(urllib.request.HTTPHandler):
-            def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-                return self.do_open(Plain, req)
-
-        class TlsHandler(urllib.request.HTTPSHandler):
-            def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-                return self.do_open(Tls, req, context=context)
-
+        send = handler.do_open
+        handler.do_open = lambda kind, request, **more: send(Connection, request, **more)
         opener = urllib.request.OpenerDirector()
         opener.add_handler(urllib.request.ProxyHandler(self._proxies()))
-        opener.add_handler(PlainHandler())
-        if self.secure:  # a context costs 20 ms, and 3.12 makes one in every HTTPSHandler
-            context = self._tls()
-            opener.add_handler(TlsHandler(context=context))
+        opener.add_handler(handler)
         return opener
 
     def _proxies(self) -> dict[str, str]:
@@ -1136,21 +1034,13 @@ class Ntfy:
 
         if is_loopback(self.host):
             return {}
-        scheme = "https" if self.secure else "http"
         proxy = self.proxy
         if not proxy and not urllib.request.proxy_bypass(self.host):
             found = urllib.request.getproxies()
-            proxy = found.get(scheme) or found.get("all", "")
+            proxy = found.get(self.scheme) or found.get("all", "")
         if proxy.startswith("socks"):
             raise Refused("socks")
-        return {scheme: proxy} if proxy else {}
-
-    def _tls(self) -> Any:
-        import ssl
-
-        if self._context is None:
-            self._context = ssl.create_default_context()
-        return self._context
+        return {self.scheme: proxy} if proxy else {}
 
     def _failure(self, error: Exception) -> Refused:
         import ssl
@@ -1162,7 +1052,7 @@ class Ntfy:
             return Refused("bad_tls", server=self.server, detail=plain(reason.verify_message))
         if isinstance(reason, TimeoutError) or "timed out" in str(reason):
             return Refused("slow_network", server=self.server, seconds=int(CONNECT_WAIT))
-        detail = plain(getattr(reason, "strerror", None) or str(reason) or type(reason).__name__)
+        detail = plain(getattr(reason, "strerror", "") or str(reason) or type(reason).__name__)
         return Refused("no_network", server=self.server, detail=detail)
 
     def _refusal(self, response: Any) -> Refused:
@@ -1170,22 +1060,21 @@ class Ntfy:
         import urllib.parse
 
         http = response.status
-        if 300 <= http < 400:
+        if 300 <= http < 400:  # urllib would drop the body, and take the credentials along
             there = urllib.parse.urlsplit(str(response.headers.get("Location", "")))
             to = plain(f"{there.scheme}://{there.netloc}" if there.netloc else "?")
-            return Refused("moved", http=http, server=self.server, to=to)
+            return Refused("moved", http, server=self.server, to=to)
         try:
             found = json.loads(response.read(LINE_LIMIT))
             code, detail = int(found["code"]), plain(str(found["error"]))
-        except (ValueError, TypeError, KeyError, OSError):
+        except Exception:  # no JSON of ntfy's, or the connection ended
             code, detail = 0, ""
-        mends = {401: "mend_401", 403: "mend_403", 413: "mend_413", 429: "mend_429"}
-        mend = "mend_42908" if code == 42908 else mends.get(http, "mend")
+        mend = next((key for key in (f"mend_{code}", f"mend_{http}") if key in MESSAGES), "mend")
         return Refused("refused", http, code, server=self.server, detail=detail, mend=mend)
 
 
 class Stream:
-    """The lines of one open stream as events; `embedded` where the server is a4p's own."""
+    """An open stream; `embedded` where the server is a4p's own."""
 
     def __init__(self, response: Any, sockets: list[Any]) -> None:
         self.response = response
@@ -1193,32 +1082,29 @@ class Stream:
         self.embedded = response.headers.get("X-A4P") == "1"
 
     def __iter__(self) -> Iterator[Json]:
-        """Each event until the stream ends; a break ends it, too."""
+        """Each event until the stream ends: cut, reset, silent for SILENCE, or closed."""
         import http.client
 
         whole = True
         try:
             while True:
                 line = self.response.readline(LINE_LIMIT)
+                event = event_of(line) if whole else None
+                whole = line.endswith(b"\n")  # the rest of an overlong line is no event
                 if not line:
                     return
-                ends = line.endswith(b"\n")
-                event = event_of(line) if whole and ends else None
-                whole = ends  # what follows the first part of an overlong line is no event
                 if event:
                     yield event
-        except (OSError, ValueError, http.client.HTTPException):
-            return  # cut, reset, silent for SILENCE, or shut down by `close`
+        except (OSError, ValueError, AttributeError, http.client.HTTPException):
+            return  # AttributeError: closed by another thread in the middle of a read
 
     def close(self) -> None:
         """End the stream, from any thread."""
-        import socket
+        import contextlib
 
         for sock in self.sockets:
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue  # gone already
+            with contextlib.suppress(OSError):
+                sock.shutdown(2)
 
 
 def authorization(config: Config) -> str:
@@ -1226,11 +1112,9 @@ def authorization(config: Config) -> str:
     import base64
 
     if config.token:
-        return "Bearer " + config.token
-    if config.user or config.password:
-        pair = f"{config.user}:{config.password}".encode()
-        return "Basic " + base64.b64encode(pair).decode()
-    return ""
+        return f"Bearer {config.token}"
+    pair = f"{config.user}:{config.password}"
+    return "Basic " + base64.b64encode(pair.encode()).decode() if pair != ":" else ""
 
 
 def encode(body: Json) -> bytes:
@@ -1276,8 +1160,8 @@ class Inbox:
         self._poll_wanted = threading.Event()
         self._closed = threading.Event()
         self._stream: Stream | None = None
-        for loop in (self._stream_loop, self._poll_loop):
-            threading.Thread(target=loop, daemon=True).start()
+        background(self._stream_loop)
+        background(self._poll_loop)
 
     def get(self, seconds: float) -> Json | None:
         """The next message within `seconds`, else None."""
@@ -1287,6 +1171,10 @@ class Inbox:
             return self._events.get(timeout=max(0.001, seconds))
         except queue.Empty:
             return None
+
+    def put(self, event: Json) -> None:
+        """Add an event to the queue."""
+        self._events.put(event)
 
     def follow(self, push_id: str, requests_before: int) -> None:
         """From now on breaks are bridged from this push; look at once where one may have been."""
@@ -1311,19 +1199,16 @@ class Inbox:
                 if error.http == 403 and len(self.topics) == 2:
                     del self.topics[1]  # the question's topic may not be readable: a help only
                     continue
-                self._refused(error)
+                if error.http in (401, 403) or error.key in ("moved", "bad_tls", "socks"):
+                    self.refusal = error
+                self.opened.set()
             self._live.clear()
             self._poll_wanted.set()
             failures = 0 if time.monotonic() - began > 10 else failures + 1
-            self._closed.wait(BACKOFF[min(failures, len(BACKOFF)) - 1] if failures else 0.3)
-
-    def _refused(self, error: Refused) -> None:
-        if error.http in (401, 403) or error.key in ("moved", "bad_tls", "socks"):
-            self.refusal = error
-        self.opened.set()
+            self._closed.wait(BACKOFF[min(failures, len(BACKOFF) - 1)])
 
     def _read_stream(self) -> None:
-        via = self._request()
+        via = self._next_request()
         self._stream = stream = self.ntfy.stream(self.topics, self.since)
         self.embedded = stream.embedded
         if self._closed.is_set():
@@ -1332,55 +1217,46 @@ class Inbox:
             if event["event"] == "open":
                 self._live.set()
                 self.opened.set()
-            self._put(event, via)
+            self._take(event, via)
 
     def _poll_loop(self) -> None:
         pause = POLL_EVERY
-        while True:
+        while not self._closed.is_set():
             self._poll_wanted.wait()
-            if self._closed.is_set():
-                return
             if self._live.is_set():
                 self._poll_wanted.clear()
+                pause = POLL_EVERY
             if self.since:
                 pause = self._poll(pause)
             self._closed.wait(pause if self.since else 0.2)
 
     def _poll(self, pause: float) -> float:
         """Poll once; returns the seconds to wait before the next."""
-        via = self._request()
+        via = self._next_request()
         try:
-            events = self.ntfy.poll(self.topics, self.since)
+            for event in self.ntfy.poll(self.topics, self.since):
+                self._take(event, via)
         except Refused:
-            return min(pause * 2, POLL_SLOWEST)
-        for event in events:
-            self._put(event, via)
-        return POLL_EVERY if self._live.is_set() else min(pause * 1.2, POLL_SLOWEST)
+            pause *= 2
+        return min(pause * 1.2, POLL_SLOWEST)
 
-    def _request(self) -> int:
+    def _next_request(self) -> int:
         self.requests += 1
         return self.requests
 
-    def _put(self, event: Json, via: int) -> None:
+    def _take(self, event: Json, via: int) -> None:
         import re
 
         if (event["event"] == "message" and isinstance(event.get("time"), int)
-                and re.fullmatch(EVENT_ID_FORM, str(event.get("id")))
-                and isinstance(event.get("topic"), str)):
+                and re.fullmatch(EVENT_ID_FORM, str(event.get("id")))):
             self.put({**event, "via": via})
-
-    def put(self, event: Json) -> None:
-        """Add an event to the queue."""
-        self._events.put(event)
 
 
 # === The push: what the phone shows =========================================
 
 
 class Sender:
-    """Who asks: the agent's title, the project, how many questions the call holds."""
-
-    __slots__ = ("agent", "project", "session")
+    """Who asks: the agent's title, the project, the session."""
 
     def __init__(self, agent: str, project: str = "", session: str = "") -> None:
         self.agent = agent
@@ -1389,7 +1265,7 @@ class Sender:
 
 
 class Push:
-    """One question on its way to the phone: composes the ntfy message for it."""
+    """One question on its way to the phone: composes the ntfy messages for it."""
 
     def __init__(self, config: Config, sender: Sender, question: Question,
                  place: tuple[int, int] = (1, 1), embedded: bool = False) -> None:
@@ -1397,145 +1273,116 @@ class Push:
         self.sender = sender
         self.question = question
         self.place = place
-        self.tag = ""
-        self.tagged = False  # whether the tag is shown: others wait
         self.embedded = embedded
         self.id = "q" + random_id(10)
-        self.deadline = 0.0
+        self.tag = ""
+        self.tagged = False  # whether the tag was shown: others wait
         self.asides = False  # whether a word about it is on the phone, too
+        self.deadline = 0.0
         self.reply_url = f"{config.server}/{config.topic}{REPLY_SUFFIX}"
+        count = f" ({place[0]}/{place[1]})" if place[1] > 1 else ""
+        header = " ".join(question.header.split()) or self.say("question")
+        self.title = cut_end(f"{sender.agent}: {header}", TITLE_LIMIT - len(count)) + count
+        token = config.reply_token or (config.token if config.share_token else "")
+        self.may_tap = bool(token) or not authorization(config)
+        self.headers = {"Content-Type": "text/plain; charset=utf-8",
+                        **({"Authorization": "Bearer " + token} if token else {})}
 
     def say(self, key: str, **values: object) -> str:
         """A text in the phone's language."""
         return say(self.config.lang, key, **values)
-
-    @property
-    def title(self) -> str:
-        """`Claude: Database (2/3)`, at most TITLE_LIMIT bytes."""
-        count = f" ({self.place[0]}/{self.place[1]})" if self.place[1] > 1 else ""
-        header = " ".join(self.question.header.split()) or self.say("question")
-        return cut_end(f"{self.sender.agent}: {header}", TITLE_LIMIT - len(count)) + count
 
     def compose(self) -> Json:
         """The JSON to publish, made smaller until it fits; raises A4pError("too_big").
 
         What gives way: descriptions, the middle of the text, the buttons, the shown labels.
         """
-        button = self._button_headers() is not None and self._few()
-        for limit, most in ((WHOLE_AIM, WHOLE_AIM), (BODY_LIMIT, MESSAGE_LIMIT)):
-            for described, buttons, label_limit in (
-                    (True, button, 0), (False, button, 0), (False, False, 0),
-                    (False, False, LABEL_SHOWN)):
-                body = self._fitted(described, buttons, label_limit, limit, most)
-                if body is not None:
-                    return self._with_extra(body)
+        labels = self.question.labels
+        tap = (self.may_tap and not self.question.multi and 0 < len(labels) <= BUTTONS
+               and all(map(str.isprintable, labels)))  # others would not come back whole
+        for aim, limit in ((WHOLE_AIM, WHOLE_AIM), (BODY_LIMIT, MESSAGE_LIMIT)):
+            for described, taps, shown in ((True, tap, 0), (False, tap, 0), (False, False, 0),
+                                           (False, False, LABEL_SHOWN)):
+                body = self._fitted(described, taps, shown, aim, limit)
+                if body:
+                    return self._with_structure(body)
         raise A4pError("too_big")
 
     def closing(self, state: str, answer: str = "") -> Json:
         """The quiet message that replaces the push once it is over."""
-        text = self.say(state, answer=cut_middle(answer, TEXT_FLOOR * 4))
-        body: Json = {"topic": self.config.topic, "title": self.title, "message": text,
-                      "priority": 2, "sequence_id": self.id}
+        answer = cut_middle(answer, TEXT_FLOOR * 4)
+        body = self._message(self.id, self.say(state, answer=answer), priority=2)
         if self.embedded:
             body["a4p"] = {"v": 1, "kind": "end", "id": self.id, "state": state, "answer": answer}
         return body
 
     def aside(self, text: str, actions: Sequence[Json] = ()) -> Json:
         """A word about this question, such as a reply asked back."""
-        body: Json = {"topic": self.config.topic, "title": self.title, "message": text,
-                      "priority": self.config.priority, "sequence_id": self.id + "b"}
-        if actions:
-            body["actions"] = list(actions)
-        return body
+        self.asides = True
+        return self._message(self.id + "b", text, **({"actions": actions} if actions else {}))
 
-    def button(self, label: str, reply: str, question_id: str) -> Json | None:
-        """An http action that sends `reply` to a question; None where it may not carry a token."""
-        headers = self._button_headers()
-        if headers is None:
-            return None
-        return {"action": "http", "label": cut_end(label, 60), "method": "POST",
-                "url": f"{self.reply_url}?title={question_id}", "body": reply, "clear": True,
-                "headers": {"Content-Type": "text/plain; charset=utf-8", **headers}}
+    def button(self, label: str, reply: str, question_id: str) -> Json:
+        """An http action that sends `reply` to a question."""
+        return {"action": "http", "label": cut_end(label, 60), "method": "POST", "body": reply,
+                "url": f"{self.reply_url}?title={question_id}", "headers": self.headers,
+                "clear": True}
 
-    def _few(self) -> bool:
-        labels = self.question.labels
-        return (not self.question.multi and 0 < len(labels) <= BUTTONS
-                and all(label.isprintable() for label in labels))  # others do not come back whole
+    def _message(self, sequence_id: str, text: str, **more: object) -> Json:
+        return {"topic": self.config.topic, "title": self.title, "message": text,
+                "priority": self.config.priority, "sequence_id": sequence_id, **more}
 
-    def _button_headers(self) -> dict[str, str] | None:
-        config = self.config
-        if not authorization(config):
-            return {}
-        token = config.reply_token or (config.token if config.share_token else "")
-        return {"Authorization": "Bearer " + token} if token else None
-
-    def _fitted(self, described: bool, buttons: bool, label_limit: int, limit: int,
-                most: int) -> Json | None:
+    def _fitted(self, described: bool, taps: bool, shown: int, aim: int, limit: int) -> Json | None:
         """The body with as much of the question's text as fits; None where too little does."""
         text = self.question.text
         for _ in range(4):  # JSON escapes may need more than one cut
-            body = self._body(text, described, buttons, label_limit)
-            over = max(len(encode(body)) - limit, size(body["message"]) - most)
+            body = self._message(self.id, self._text(text, described, taps, shown))
+            if taps:
+                body["actions"] = [self.button(label, label, self.id)
+                                   for label in self.question.labels]
+            elif self.question.options:
+                body["actions"] = [{"action": "view", "label": self.say("reply"),
+                                    "url": self.reply_url, "clear": False}]
+            if self.embedded or self.config.phone == "ios":
+                body["click"] = self.reply_url
+            over = max(len(encode(body)) - aim, size(body["message"]) - limit)
+            room = size(text) - over
             if over <= 0:
                 return body
-            room = size(text) - over
             if described or room < TEXT_FLOOR:
                 return None
             text = cut_middle(self.question.text, room)
         return None
 
-    def _body(self, text: str, described: bool, buttons: bool, label_limit: int) -> Json:
-        labels = [cut_end(label, label_limit) if label_limit else label
-                  for label in self.question.labels]
-        body: Json = {"topic": self.config.topic, "title": self.title,
-                      "message": self._message(text, labels, described, buttons),
-                      "priority": self.config.priority, "sequence_id": self.id}
-        if buttons:
-            body["actions"] = [self.button(label, label, self.id) for label in self.question.labels]
-        elif self.question.options:
-            body["actions"] = [{"action": "view", "label": self.say("reply"),
-                                "url": self.reply_url, "clear": False}]
-        if self.embedded or self.config.phone == "ios":
-            body["click"] = self.reply_url
-        return body
-
-    def _message(self, text: str, labels: Sequence[str], described: bool, buttons: bool) -> str:
+    def _text(self, text: str, described: bool, taps: bool, shown: int) -> str:
         rows = []
-        for mark, label, option in zip(self.question.marks, labels, self.question.options):
+        for mark, option in zip(self.question.marks, self.question.options):
+            label = cut_end(option.label, shown) if shown else option.label
             detail = " ".join(option.description.split()) if described else ""
             rows.append(f"{mark}. {label}" + (f" - {detail}" if detail else ""))
-        notes = [self.say(self._hint(buttons)), self.say("browser", url=self.reply_url)]
+        notes = [self.say("tap" if taps else self._hint())]
         if self.tagged:
-            notes.insert(1, self.say("tagged", tag=self.tag))
-        if self.sender.project:
-            notes.append(self.sender.project)
-        blocks = [text.strip(), "\n".join(rows), "\n".join(notes)]
-        return "\n\n".join(block for block in blocks if block)
+            notes.append(self.say("tagged", tag=self.tag))
+        notes += [self.say("browser", url=self.reply_url), self.sender.project]
+        blocks = [text.strip(), "\n".join(rows), "\n".join(filter(None, notes))]
+        return "\n\n".join(filter(None, blocks))
 
-    def _hint(self, buttons: bool) -> str:
+    def _hint(self) -> str:
         if not self.question.options:
             return "words"
-        if buttons:
-            return "tap"
-        kind = "letter" if self.question.lettered else "number"
-        return kind + "s" if self.question.multi else kind
+        return ("letter" if self.question.lettered else "number") + "s" * self.question.multi
 
-    def _with_extra(self, body: Json) -> Json:
+    def _with_structure(self, body: Json) -> Json:
         """Towards a4p's own server: the question's structure, for the answer page."""
-        if not self.embedded:
-            return body
-        question = self.question
-        options = [{key: value for key, value in (
-            ("label", o.label), ("description", o.description), ("priority", o.priority),
-            ("danger", o.danger)) if value} for o in question.options]
+        question, (n, of) = self.question, self.place
+        options = [{key: value for key, value in vars(option).items() if value}
+                   for option in question.options]
         extra = {"v": 1, "kind": question.kind, "id": self.id, "agent": self.sender.agent,
-                 "project": self.sender.project, "header": question.header,
-                 "text": question.text, "n": self.place[0], "of": self.place[1],
-                 "options": options, "marks": question.marks, "multi": question.multi,
-                 "custom": question.words, "deadline": int(self.deadline),
-                 "tag": self.tag if self.tagged else ""}
+                 "project": self.sender.project, "header": question.header, "n": n, "of": of,
+                 "text": question.text, "options": options, "marks": question.marks,
+                 "multi": question.multi, "custom": question.words,
+                 "deadline": int(self.deadline), "tag": self.tag if self.tagged else ""}
         full = {**body, "a4p": extra}
-        return full if len(encode(full)) <= EXTRA_LIMIT else body
+        return full if self.embedded and len(encode(full)) <= EXTRA_LIMIT else body
 
 
 def size(text: str) -> int:
@@ -1551,8 +1398,7 @@ def cut_end(text: str, limit: int) -> str:
     """
     if size(text) <= limit:
         return text
-    kept = text.encode("utf-8", "replace")[: max(0, limit - 3)].decode("utf-8", "ignore")
-    return kept + "…"
+    return text.encode("utf-8", "replace")[: max(0, limit - 3)].decode("utf-8", "ignore") + "…"
 
 
 def cut_middle(text: str, limit: int) -> str:
@@ -1564,9 +1410,8 @@ def cut_middle(text: str, limit: int) -> str:
     if size(text) <= limit:
         return text
     data, room = text.encode("utf-8", "replace"), max(0, limit - 5)
-    head = room * 2 // 3
-    tail = data[len(data) - (room - head):] if room > head else b""
-    return data[:head].decode("utf-8", "ignore") + " … " + tail.decode("utf-8", "ignore")
+    head, tail = room * 2 // 3, len(data) - (room - room * 2 // 3)
+    return " … ".join(part.decode("utf-8", "ignore") for part in (data[:head], data[tail:]))
 
 
 def tag_of(text: str) -> tuple[str, str]:
@@ -1577,7 +1422,7 @@ def tag_of(text: str) -> tuple[str, str]:
     """
     import re
 
-    found = re.match(r"\s*[#＃]?([a-zA-Z][2-9]{1,2})(?:\s*[:：,，]\s*|\s+)(?=\S)", text)
+    found = re.match(rf"\s*[#＃]?({TAG_FORM})(?:\s*[:：,，]\s*|\s+)(?=\S)", text, re.I)
     return (found[1].lower(), text[found.end():]) if found else ("", text)
 
 
@@ -1585,9 +1430,7 @@ def tag_of(text: str) -> tuple[str, str]:
 
 
 class Outcome:
-    """How a question ended: `state` (answered, timeout, released, desk, refused) and `answer`."""
-
-    __slots__ = ("state", "answer")
+    """How a question ended: `state` (answered, timeout, released, desk, ...) and `answer`."""
 
     def __init__(self, state: str, answer: Answer | None = None) -> None:
         self.state = state
@@ -1602,10 +1445,11 @@ class Conversation:
     """
 
     def __init__(self, state: State, sender: Sender, timeout: float,
-                 close_push: Callable[[Json], None],
+                 close_push: Callable[[Json], object],
                  ended: Callable[[], str] = lambda: "") -> None:
-        self.state = state
         self.config = state.config
+        self.log = state.log
+        self.pending = state.pending
         self.sender = sender
         self.timeout = timeout
         self.close_push = close_push
@@ -1620,8 +1464,7 @@ class Conversation:
 
     def __exit__(self, *error: object) -> None:
         self.inbox.close()
-        if self.pushed:  # a signal or an error took it
-            self._over("withdrawn")
+        self._over("withdrawn")  # where a signal or an error took the question
 
     def ask(self, question: Question, place: tuple[int, int] = (1, 1)) -> Outcome:
         """Push the question and wait for its end; raises Refused, A4pError("too_big")."""
@@ -1632,43 +1475,38 @@ class Conversation:
         push.deadline = time.time() + self.timeout
         push.compose()  # before anything is registered: it may be too big
         self.pushed = push
-        self._register(push)
-        body = push.compose()
-        requests = self.inbox.requests
-        try:
-            message = within(PUBLISH_WAIT - OPEN_WAIT, lambda: self.ntfy.publish(body),
-                             self.ntfy.server)
-        except Refused as error:
-            self._not_delivered(push, error)
-            raise
-        self.state.log.line(f"{push.id} {self.sender.agent} asks: {question.text}")
-        self.inbox.follow(message["id"], requests)
-        outcome = Wait(self, push, message, requests).run()
-        self._over(outcome.state, outcome.answer.joined() if outcome.answer else "")
-        return outcome
-
-    def _register(self, push: Push) -> None:
-        question, pending = push.question, self.state.pending
-        push.tag = pending.add({
+        push.tag = self.pending.add({
             "id": push.id, "agent": self.sender.agent, "project": self.sender.project,
             "text": question.text[:300], "since": time.time(), "deadline": push.deadline,
             "title": push.title, "closing": push.closing("lost")}, question.labels)
-        push.tagged = len(pending.live()) > 1
+        push.tagged = len(self.pending.live()) > 1
+        requests = self.inbox.requests
+        message = self._publish(push)
+        self.log.line(f"{push.id} {self.sender.agent} asks: {question.text}")
+        self.inbox.follow(message["id"], requests)
+        outcome = Wait(self, push, message["time"], requests).run()
+        self._over(outcome.state, outcome.answer.joined() if outcome.answer else "")
+        return outcome
 
-    def _not_delivered(self, push: Push, error: Refused) -> None:
-        self.state.log.line(f"{push.id} {self.sender.agent} not delivered: {error}")
-        if error.http != 200 and error.http:  # refused: nothing can be on the phone
-            self.pushed = None
-            self.state.pending.drop(push.tag)
-        else:
+    def _publish(self, push: Push) -> Json:
+        body = push.compose()
+        try:
+            return dict(within(PUBLISH_WAIT - OPEN_WAIT, lambda: self.ntfy.publish(body),
+                               self.ntfy.server))
+        except Refused as error:
+            self.log.line(f"{push.id} {self.sender.agent} not delivered: {error}")
+            if error.http not in (0, 200):  # refused: nothing can be on the phone
+                self.pushed = None
+                self.pending.drop(push.tag)
             self._over("released")
+            raise
 
     def _over(self, state: str, answer: str = "") -> None:
         push, self.pushed = self.pushed, None
         if push is None:
             return
-        self.state.pending.drop(push.tag)
-        self.state.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
+        self.pending.drop(push.tag)
+        self.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
         self.close_push(push.closing(state, answer))
         if push.asides:
             self.close_push({"topic": self.config.topic, "delete": push.id + "b"})
@@ -1677,25 +1515,23 @@ class Conversation:
 class Wait:
     """The wait for one push: which of the arriving events is its reply."""
 
-    def __init__(self, conversation: Conversation, push: Push, message: Json,
-                 requests: int) -> None:
-        self.talk = conversation
+    def __init__(self, talk: Conversation, push: Push, pushed_at: int, requests: int) -> None:
+        self.talk = talk
         self.push = push
-        self.pushed_at = message["time"]
-        self.deadline = time.monotonic() + conversation.timeout
+        self.pushed_at = pushed_at  # the server's clock, whole seconds
         self.requests = requests  # those made before the push: what they bring is live
         self.replayed: set[int] = set()  # later ones that brought what is older than the push
+        self.deadline = time.monotonic() + talk.timeout
         self.asked_back = ""
 
     def run(self) -> Outcome:
         """Wait until the question is answered or ends otherwise."""
         while True:
-            left = self.deadline - time.monotonic()
-            event = self.talk.inbox.get(min(TICK, left))
+            event = self.talk.inbox.get(min(TICK, self.deadline - time.monotonic()))
             outcome = self._consider(event) if event else None
             if outcome:
                 return outcome
-            if not self.talk.state.pending.waits(self.push.tag):
+            if not self.talk.pending.waits(self.push.tag):
                 return Outcome("released")
             ended = self.talk.ended()
             if ended:
@@ -1706,88 +1542,83 @@ class Wait:
     def _consider(self, event: Json) -> Outcome | None:
         """What one event means for the question; None while it still waits."""
         if event.get("fetched") == self.push.id:
-            return self._reply(event["message"])
+            return self._typed(event, event["message"])
         if event["time"] < self.pushed_at and event["via"] > self.requests:
             self.replayed.add(event["via"])
-        if event["id"] in self.talk.seen or event["topic"] not in self.talk.inbox.topics:
+        if event["id"] in self.talk.seen or event.get("topic") not in self.talk.inbox.topics:
             return None
         self.talk.seen.add(event["id"])
-        typed = self._typed(event)
-        if typed is None:
-            return None
-        text = self._text_of(event)
-        if text is None or (text.strip() in ("", "triggered")  # ntfy's word for a blank message
-                            and text not in self.push.question.labels):
-            return None
-        return self._typed_reply(event, text) if typed else self._reply(text)
+        typed = self._kind(event)
+        text = self._text_of(event) if typed is not None else ""
+        if text.strip() in ("", "triggered") and text not in self.push.question.labels:
+            return None  # blank: ntfy turns an empty message into "triggered"
+        return self._typed(event, text) if typed else self._reply(text)
 
-    def _typed(self, event: Json) -> bool | None:
+    def _kind(self, event: Json) -> bool | None:
         """True for words, False for a tap on this question's push, None for neither."""
         import re
 
         title = str(event.get("title", ""))
         if event["topic"] == self.talk.config.topic:
-            if any(event.get(key) for key in ("title", "tags", "click", "actions", "attachment")):
+            if any(map(event.get, ("title", "tags", "click", "actions", "attachment"))):
                 return None  # a push: ours, or somebody's
         elif title == self.push.id:
             return False
         elif re.fullmatch(ID_FORM, title):
             return None  # a tap for another question
-        if event["time"] == self.pushed_at:  # whole seconds: was it before the push, or after?
-            return True if event["via"] not in self.replayed else None
-        return True if event["time"] > self.pushed_at else None
+        early = event["time"] == self.pushed_at and event["via"] in self.replayed
+        return None if event["time"] < self.pushed_at or early else True
 
-    def _typed_reply(self, event: Json, text: str) -> Outcome | None:
+    def _typed(self, event: Json, text: str) -> Outcome | None:
         """Words count for the question whose tag they start with, else for the only one."""
-        pending = self.talk.state.pending
+        pending, push = self.talk.pending, self.push
         waiting = pending.live()
         if len(waiting) > 1:
-            self.push.tagged = True  # from now on this question's tag has been seen, or will be
+            push.tagged = True  # from now on this question's tag has been seen, or will be
         tag, rest = tag_of(text)
-        tags = {entry.get("tag"): entry["id"] for entry in waiting if self.push.tagged}
-        over = tag not in tags and tag in pending.tags_over()
+        tags = {entry["tag"]: entry["id"] for entry in waiting if push.tagged}
+        over = tag not in tags and tag in {entry["tag"] for entry in pending.entries("over")}
         meant = tags.get(tag) or (waiting[0]["id"] if len(waiting) == 1 and not over else "")
-        if meant == self.push.id:
-            reply = rest if tag in tags else text
-            return self._reply(reply) if pending.take(event["id"]) else None
-        if not meant and waiting and waiting[0]["id"] == self.push.id and pending.take(event["id"]):
-            if over:
-                self._aside(self.push.say("tag_over", tag=tag, reply=cut_end(rest, 200)))
-            else:
-                self._ask_which(text, waiting)
+        asks = not meant and waiting and waiting[0]["id"] == push.id  # the oldest, once
+        if (meant != push.id and not asks) or not pending.take(event["id"]):
+            return None
+        if meant:
+            return self._reply(rest if tag in tags else text)
+        if over:
+            self._aside(push.say("tag_over", tag=tag, reply=cut_end(rest, 200)))
+        else:
+            self._ask_which(text, waiting)
         return None
 
     def _ask_which(self, reply: str, waiting: Sequence[Json]) -> None:
         """Ask on the phone which of the waiting questions a reply is for."""
-        rows = [f"{entry['tag']}  {entry['title']}: {plain(str(entry['text']), 60)}"
-                for entry in waiting]
-        buttons = [self.push.button(f"{entry['tag']} {entry['title']}", reply, entry["id"])
-                   for entry in waiting[:BUTTONS]]
+        rows = [f"{entry['tag']}  {entry['title']}: {plain(entry['text'], 60)}" for entry in waiting]
         text = self.push.say("which", reply=cut_end(reply, 200)) + "\n\n" + "\n".join(rows)
-        self._aside(cut_end(text, WHOLE_AIM // 2), [b for b in buttons if b and size(reply) < 500])
+        buttons = [self.push.button(f"{entry['tag']} {entry['title']}", reply, entry["id"])
+                   for entry in waiting[:BUTTONS] if self.push.may_tap and size(reply) < 500]
+        self._aside(cut_end(text, WHOLE_AIM // 2), buttons)
 
-    def _text_of(self, event: Json) -> str | None:
-        """The reply's text; None where it is a file: a text file comes back as a message."""
-        attachment: Any = event.get("attachment")
-        if not attachment and not event.get("encoding"):
+    def _text_of(self, event: Json) -> str:
+        """The reply's text; "" where it is a file: a text file comes back as a message."""
+        file: Any = event.get("attachment")
+        if not file and not event.get("encoding"):
             return str(event.get("message", ""))
         try:
-            kind, url = str(attachment["type"]), str(attachment["url"])
-            fits = kind.startswith("text/plain") and int(attachment["size"]) <= REPLY_LIMIT
+            kind, url, length = str(file["type"]), str(file["url"]), int(file["size"])
+            fits = kind.startswith("text/plain") and length <= REPLY_LIMIT
         except (KeyError, TypeError, ValueError):
             fits = False
-        self._background(lambda: self._fetch(event, url if fits else ""))
-        return None
+        background(lambda: self._fetch(event, url if fits else ""))
+        return ""
 
     def _fetch(self, event: Json, url: str) -> None:
         """Put a text file's content into the inbox as if it had been typed, or ask back."""
         try:
-            text = self.talk.ntfy.fetch(url).decode("utf-8")
+            text = self.talk.ntfy.fetch(url)[: REPLY_LIMIT + 3].decode("utf-8")
         except (Refused, UnicodeDecodeError):
-            self._publish(self.push.aside(self.push.say("not_text")))
+            self._aside(self.push.say("not_text"))
         else:
-            bare = {key: event[key] for key in ("id", "time", "topic", "via")}
-            self.talk.inbox.put({**bare, "message": text, "fetched": self.push.id})
+            self.talk.inbox.put({**event, "message": text, "fetched": self.push.id})
 
     def _reply(self, text: str) -> Outcome | None:
         question = self.push.question
@@ -1808,19 +1639,14 @@ class Wait:
     def _aside(self, text: str, actions: Sequence[Json] = ()) -> None:
         """Tell the phone something, without holding up the wait."""
         body = self.push.aside(text, actions)
-        self.push.asides = True
-        self._background(lambda: self._publish(body))
 
-    def _publish(self, body: Json) -> None:
-        try:
-            self.talk.ntfy.publish(body)
-        except Refused as error:
-            self.talk.state.log.line(f"{self.push.id} could not ask back: {error}")
+        def publish() -> None:
+            try:
+                self.talk.ntfy.publish(body)
+            except Refused as error:
+                self.talk.log.line(f"{self.push.id} could not ask back: {error}")
 
-    def _background(self, work: Callable[[], None]) -> None:
-        import threading
-
-        threading.Thread(target=work, daemon=True).start()
+        background(publish)
 
 
 # === Agents: how each one asks and is answered ==============================
@@ -1828,8 +1654,6 @@ class Wait:
 
 class Call:
     """One call of a hook that asks: the questions, and `write`, which makes the agent's JSON."""
-
-    __slots__ = ("agent", "payload", "questions", "tool", "write")
 
     def __init__(self, agent: Agent, payload: Json, questions: list[Question], write: Write) -> None:
         self.agent = agent
@@ -1856,8 +1680,6 @@ class Agent:
     `routes` holds (event, read, write): `read` gives the questions in a payload or [] where it
     is not its kind of call; the first route that finds any is taken.
     """
-
-    __slots__ = ("routes", "title")
 
     def __init__(self, title: str, *routes: tuple[str, Read, Write]) -> None:
         self.title = title
@@ -2036,55 +1858,46 @@ class Transcript:
     """
 
     def __init__(self, call: Call) -> None:
-        path = call.payload.get("transcript_path")
-        self.path = path if isinstance(path, str) else ""
+        self.path = str(call.payload.get("transcript_path", "")).replace("\0", "")
         self.texts = [question.text for question in call.questions]
         self.tool = call.tool
         self.ids: set[str] = set()
         self.rest = b""
-        try:
-            self.at = max(0, os.stat(self.path).st_size - 1_000_000)
-        except (OSError, ValueError):
-            self.at = 0
-        self._read()
-        self.decided = False  # what was answered before is an older call of the same text
+        self.at = 0
+        self.decided()  # what was answered before is an older call of the same text
 
-    def check(self) -> bool:
-        """Whether the terminal has decided since."""
-        self._read()
-        return self.decided
-
-    def _read(self) -> None:
-        self.decided = False
+    def decided(self) -> bool:
+        """Whether the terminal has decided since the last look."""
         try:
-            if os.stat(self.path).st_size <= self.at:
-                return
+            size = os.stat(self.path).st_size
+            if size <= self.at:
+                return False
             with open(self.path, "rb") as file:
-                file.seek(self.at)
-                data = file.read(8_000_000)
-        except (OSError, ValueError):
-            return
-        self.at += len(data)
-        *lines, self.rest = (self.rest + data).split(b"\n")
-        for line in lines:
-            self._line(line)
+                file.seek(self.at or max(0, size - 1_000_000))
+                data = self.rest + file.read(8_000_000)
+                self.at = file.tell()
+        except OSError:
+            return False
+        *lines, self.rest = data.split(b"\n")
+        return any([self._decides(line) for line in lines])  # every line is to be read
 
-    def _line(self, line: bytes) -> None:
+    def _decides(self, line: bytes) -> bool:
         import json
 
         if self.tool.encode() not in line and b"tool_result" not in line:
-            return
+            return False
+        found = False
         try:
-            blocks = json.loads(line)["message"]["content"]
-            for block in blocks:
+            for block in json.loads(line)["message"]["content"]:
                 if block["type"] == "tool_use" and block["name"] == self.tool:
-                    texts = [row["question"] for row in block["input"]["questions"]]
-                    self.ids.update([block["id"]] if texts == self.texts else [])
+                    if [row["question"] for row in block["input"]["questions"]] == self.texts:
+                        self.ids.add(block["id"])
                 elif block["type"] == "tool_result" and block["tool_use_id"] in self.ids:
                     self.ids.discard(block["tool_use_id"])
-                    self.decided = True
+                    found = True
         except (ValueError, TypeError, KeyError, RecursionError):
-            return
+            return found
+        return found
 
 
 # === The hook ===============================================================
@@ -2094,15 +1907,16 @@ def run_hook(args: Sequence[str]) -> int:
     """`a4p.py hook AGENT`: JSON on stdin, JSON or nothing on stdout; returns 0, always."""
     home = home_dir()
     known = len(args) == 1 and args[0] in AGENTS
-    if known and not os.isatty(0) and read_out(home) is None:
+    terminal = os.isatty(0)
+    if known and not terminal and read_out(home) is None:
         return 0  # at home: nothing heavier than this was loaded
     state = State(home)
     try:
-        if os.isatty(0):
+        if terminal:
             print(say(resolve_lang("auto"), "hook_hint"), file=sys.stderr)
-        elif not known:
-            state.log.line(f"hook: not an agent a4p knows: {' '.join(args)}")
-        elif read_out(home):
+        if terminal or not known:
+            state.log.line("hook: called from a terminal, or for no agent a4p knows", *args[:3])
+        else:
             Hook(state, AGENTS[args[0]]).run()
     except Released:
         state.log.line("hook: ended by a signal")
@@ -2123,42 +1937,37 @@ class Hook:
 
     def run(self) -> None:
         """Ask, hand the answer over, and only then tell the phone."""
-        catch_signals()
+        on_signals(release)
         try:
-            call = self.agent.read(payload_of(read_stdin()), self.state.config.desk)
+            call = self.agent.read(read_payload(), self.state.config.desk)
             output = self._ask(call) if call else None
             if output is not None:
-                ignore_signals()
+                on_signals(ignore)  # the answer is on its way
                 hand_over(output)
         finally:
-            ignore_signals()
+            on_signals(ignore)
             self._deliver()
 
     def _ask(self, call: Call) -> Json | None:
         out, config = read_out(self.state.home), self.state.config
         if not config.topic:
             raise UsageError("no_config")
-        deliver_later(self.state, [e["closing"] for e in self.state.pending.dead()])
-        timeout = out.wait if out and out.wait else config.timeout
+        sweep(self.state)
         end = time.monotonic() + WAIT_LIMIT  # for the whole call: below the hook's own timeout
         answers: list[Answer] = []
-        with Conversation(self.state, call.sender, timeout, self.closings.append,
+        with Conversation(self.state, call.sender, 0, self.closings.append,
                           Watch(call).ended) as talk:
             for number, question in enumerate(call.questions, 1):
-                talk.timeout = min(timeout, max(1.0, end - time.monotonic()))
+                talk.timeout = min(out and out.wait or config.timeout, end - time.monotonic())
                 outcome = talk.ask(question, (number, len(call.questions)))
                 if outcome.answer is None:
-                    self._given(call, answers)
+                    for answer, asked in zip(answers, call.questions):
+                        self.state.log.line(f"not handed over: {asked.text}", answer.joined())
                     return None
                 answers.append(outcome.answer)
                 if number < len(call.questions):
                     self._deliver()
         return call.output(answers)
-
-    def _given(self, call: Call, answers: Sequence[Answer]) -> None:
-        """The replies to the other questions are not lost: they stand in the log."""
-        for question, answer in zip(call.questions, answers):
-            self.state.log.line(f"not handed over: {question.text}", answer.joined())
 
     def _deliver(self) -> None:
         deliver_later(self.state, self.closings)
@@ -2171,71 +1980,59 @@ class Watch:
     def __init__(self, call: Call) -> None:
         pid = os.environ.get("CLAUDE_PID", "")
         self.agent = int(pid) if call.agent is AGENTS["claude"] and pid.isdecimal() else 0
+        self.born = process_stamp(self.agent) if self.agent else ""
         self.parent = os.getppid()
-        event = call.payload["hook_event_name"]
-        self.transcript = Transcript(call) if event == "PermissionRequest" else None
+        beside = call.payload["hook_event_name"] == "PermissionRequest"
+        self.transcript = Transcript(call) if beside else None
 
     def ended(self) -> str:
         """"" while it does, else the state to end with."""
-        if os.getppid() != self.parent or (self.agent and not alive(self.agent)):
+        gone = self.agent and process_stamp(self.agent) != self.born
+        if gone or os.getppid() != self.parent:
             return "withdrawn"
-        return "desk" if self.transcript and self.transcript.check() else ""
+        return "desk" if self.transcript and self.transcript.decided() else ""
 
 
-def catch_signals() -> None:
-    """From now on SIGTERM, SIGHUP and SIGINT raise Released."""
-    import signal
-
-    def release(number: int, frame: object) -> None:
-        raise Released
-
-    for name in ("SIGTERM", "SIGHUP", "SIGINT"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), release)
+def release(number: int, frame: object) -> None:
+    """A signal handler: the question is taken away."""
+    raise Released
 
 
-def ignore_signals() -> None:
-    """From now on they change nothing: the answer is on its way."""
+def ignore(number: int, frame: object) -> None:
+    """A signal handler: nothing changes."""
+
+
+def on_signals(handler: Callable[[int, Any], None]) -> None:
+    """From now on SIGTERM, SIGHUP and SIGINT are for `handler`."""
     import signal
 
     for name in ("SIGTERM", "SIGHUP", "SIGINT"):
         if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+            signal.signal(getattr(signal, name), handler)
 
 
-def read_stdin() -> bytes:
-    """All of stdin; raises A4pError over STDIN_LIMIT bytes or after STDIN_WAIT seconds."""
+def read_payload() -> object:
+    """The JSON on stdin; raises A4pError over STDIN_LIMIT bytes or after STDIN_WAIT seconds."""
+    import json
     import queue
-    import threading
 
     done: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def read() -> None:
-        parts, total = [], 0
-        while total <= STDIN_LIMIT:
+        data, part = bytearray(), b"-"
+        while part and len(data) <= STDIN_LIMIT:
             part = os.read(0, 1 << 16)
-            if not part:
-                break
-            parts.append(part)
-            total += len(part)
-        done.put(b"".join(parts))
+            data += part
+        done.put(bytes(data))
 
-    threading.Thread(target=read, daemon=True).start()
+    background(read)
     try:
         data = done.get(timeout=STDIN_WAIT)
+        if len(data) > STDIN_LIMIT:
+            raise A4pError("stdin_big", limit=STDIN_LIMIT)
+        return json.loads(data.decode("utf-8"))
     except queue.Empty:
         raise A4pError("stdin_slow", seconds=int(STDIN_WAIT)) from None
-    if len(data) > STDIN_LIMIT:
-        raise A4pError("stdin_big", limit=STDIN_LIMIT)
-    return data
-
-
-def payload_of(data: bytes) -> object:
-    """The JSON on stdin; raises A4pError."""
-    import json
-
-    try:
-        return json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise A4pError("stdin_json", detail=plain(str(error))) from None
 
@@ -2252,46 +2049,539 @@ def hand_over(output: Json) -> None:
     os.close(null)
 
 
+def sweep(state: State) -> None:
+    """Replace the pushes of processes that are gone."""
+    deliver_later(state, [entry["closing"] for entry in state.pending.dead()])
+
+
 def deliver_later(state: State, closings: Sequence[Json]) -> None:
     """Publish from a process of its own, which holds none of this one's descriptors."""
     import json
     import subprocess
 
-    if len(closings) > 20:
-        deliver_later(state, closings[20:])
-    if not closings:
-        return
-    job = json.dumps(list(closings[:20])).encode()  # fits a pipe, so that writing never waits
-    try:
-        child = subprocess.Popen(
-            [sys.executable, "-I", "-S", os.path.abspath(__file__), "deliver"],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True, env={**os.environ, "A4P_HOME": state.home})
-        if child.stdin:
-            child.stdin.write(job)
-            child.stdin.close()
-    except OSError as error:
-        state.log.line(f"receipt: {error.strerror}")
+    for at in range(0, len(closings), 20):
+        job = json.dumps(list(closings[at: at + 20])).encode()  # fits a pipe: no waiting
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-I", "-S", os.path.abspath(__file__), "deliver"],
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True, env={**os.environ, "A4P_HOME": state.home})
+            if child.stdin:
+                child.stdin.write(job)
+                child.stdin.close()
+        except OSError as error:
+            state.log.line(f"receipt: {error}")
 
 
 def run_deliver() -> int:
     """The process of `deliver_later`: publish what stdin holds; failures are logged only."""
     state = State()
     try:
-        closings = payload_of(read_stdin())
+        closings: Any = read_payload()
         ntfy = Ntfy(state.config)
-        for body in closings if isinstance(closings, list) else []:
-            if body.get("topic") != state.config.topic:
-                continue
-            if "delete" in body:
+        for body in closings:
+            if body["topic"] == state.config.topic and "delete" in body:
                 ntfy.delete(body["topic"], body["delete"])
-            else:
+            elif body["topic"] == state.config.topic:
                 ntfy.publish(body)
     except A4pError as error:
         state.log.line(f"receipt: {error}")
     except Exception as error:
         state.log.failure("receipt", error)
     return 0
+
+
+# === QR code (ISO/IEC 18004) =====================================================================
+
+# Level L, versions 1..10: data codewords, error correction codewords of each block, blocks.
+QR_VERSIONS = ((19, 7, 1), (34, 10, 1), (55, 15, 1), (80, 20, 1), (108, 26, 1), (136, 18, 2),
+               (156, 20, 2), (194, 24, 2), (232, 30, 2), (274, 18, 4))
+QR_ANSI = "\x1b[38;5;231;48;5;16m{}\x1b[0m"  # white on black whatever the terminal's theme
+
+
+def qr_lines(data: str) -> list[str]:
+    """Return the QR code of `data` as lines of text, each showing two rows of modules.
+
+    The light modules are the drawn ones, which is right on a dark terminal; QR_ANSI.format(line)
+    is right on every terminal that has colours. Raises ValueError over 271 bytes of UTF-8.
+
+    >>> len(qr_lines("http://192.0.2.7:8080/a4p-topic#t=token"))
+    19
+    """
+    rows = [[False] * 4 + row + [False] * 4 for row in qr_matrix(data.encode())]
+    quiet = [[False] * len(rows[0])] * 4
+    rows = quiet + rows + quiet + quiet[:1]  # the size is odd: one row more fills the last line
+    return ["".join("█▀▄ "[2 * upper + lower] for upper, lower in zip(*pair))
+            for pair in zip(rows[::2], rows[1::2])]
+
+
+def qr_matrix(data: bytes) -> list[list[bool]]:
+    """Return the rows of the smallest QR code that holds `data`; True is a dark module.
+
+    Raises ValueError over 271 bytes, the most that version 10 holds.
+    """
+    version, words = _qr_words(data)
+    size = 4 * version + 17
+    columns = [x for x in range(size - 1, -1, -1) if x != 6]
+    path = [(x, y if pair % 4 else size - 1 - y) for pair in range(0, size - 1, 2)
+            for y in range(size) for x in columns[pair:pair + 2]]  # up, then down, and so on
+    fixed = _qr_patterns(version, size, 0)
+    bits = [word >> i & 1 for word in words for i in range(7, -1, -1)] + [0] * 7
+    cells = dict(zip([cell for cell in path if cell not in fixed], bits))
+    codes = []
+    for mask in range(8):
+        dark = {cell: bit ^ (_qr_masks(*cell)[mask] == 0) for cell, bit in cells.items()}
+        dark.update(_qr_patterns(version, size, mask))
+        codes.append([[dark[x, y] == 1 for x in range(size)] for y in range(size)])
+    return min(codes, key=_qr_penalty)
+
+
+def _qr_words(data: bytes) -> tuple[int, list[int]]:
+    """Return the version and all its codewords: the data, in turn from each block, the sums."""
+    if len(data) > 271:
+        raise ValueError(f"too long for a QR code: {len(data)} bytes, at most 271")
+    version = next(v for v, row in enumerate(QR_VERSIONS, 1) if len(data) + 2 + v // 10 <= row[0])
+    room, ecc, blocks = QR_VERSIONS[version - 1]
+    head = 2 + version // 10  # bytes: mode, length (8 bits, 16 in version 10), terminator
+    bits = (4 << 8 * head - 8 | len(data)) << 8 * len(data) | int.from_bytes(data, "big")
+    words = (bits << 4).to_bytes(len(data) + head, "big") + b"\xec\x11" * room  # then padding
+    cuts = [sum((room + k) // blocks for k in range(i)) for i in range(blocks + 1)]
+    parts = [words[cuts[i]:cuts[i + 1]] for i in range(blocks)]
+    sums = [_qr_remainder(part, ecc) for part in parts]
+    return version, [part[i] for table in (parts, sums) for i in range(len(table[-1]))
+                     for part in table if i < len(part)]
+
+
+def _qr_remainder(words: bytes, ecc: int) -> bytes:
+    """Return the Reed-Solomon codewords of one block, over GF(256) with polynomial 0x11d."""
+    power = [1]
+    while len(power) < 255:
+        power.append(power[-1] << 1 ^ (power[-1] >> 7) * 0x11D)
+
+    def times(a: int, b: int) -> int:
+        return power[(power.index(a) + power.index(b)) % 255] if a and b else 0
+    divisor, rest = [1], [0] * ecc
+    for root in power[:ecc]:
+        divisor = [a ^ times(b, root) for a, b in zip([*divisor, 0], [0, *divisor])]
+    for word in words:
+        factor = word ^ rest[0]
+        rest = [a ^ times(b, factor) for a, b in zip([*rest[1:], 0], divisor[1:])]
+    return bytes(rest)
+
+
+def _qr_bch(value: int, degree: int, divisor: int) -> int:
+    """Return value with its check bits appended, `degree` of them."""
+    rest = value << degree
+    for i in range(5, -1, -1):  # versions have 6 bits, formats 5
+        rest ^= (rest >> degree + i & 1) * divisor << i
+    return value << degree | rest
+
+
+def _qr_patterns(version: int, size: int, mask: int) -> dict[tuple[int, int], int]:
+    """Return the modules that hold no data: alignment, timing, finders, version, format."""
+    steps = {6, size - 7 if version > 1 else 6, (size - 1) // 2 if version > 6 else 6}
+    squares = [(x, y, "101") for x in steps for y in steps if abs(x - y) != size - 13]
+    squares += [(x, y, "11010") for x, y in ((3, 3), (3, size - 4), (size - 4, 3))]
+    cells = {}
+    for x, y, rings in squares:
+        reach = range(1 - len(rings), len(rings))
+        cells.update({(x + i, y + j): int(rings[max(abs(i), abs(j))])
+                      for i in reach for j in reach})
+    cells.update({cell: 1 - i % 2 for i in range(8, size - 8) for cell in ((i, 6), (6, i))})
+    for i in range(18 * (version > 6)):
+        x, y = size - 11 + i % 3, i // 3
+        cells[x, y] = cells[y, x] = _qr_bch(version, 12, 0x1F25) >> i & 1
+    for i in range(15):  # level and mask, twice
+        first = (8, i + i // 6) if i < 8 else (15 - i - i // 9, 8)
+        second = (size - 1 - i, 8) if i < 8 else (8, size - 15 + i)
+        cells[first] = cells[second] = (_qr_bch(8 | mask, 10, 0x537) ^ 0x5412) >> i & 1
+    return {**cells, (8, size - 8): 1}
+
+
+def _qr_masks(x: int, y: int) -> tuple[int, ...]:
+    """Return 0 for each of the eight masks that inverts the module."""
+    both, three = x * y % 2, x * y % 3
+    return ((x + y) % 2, y % 2, x % 3, (x + y) % 3, (x // 3 + y // 2) % 2, both + three,
+            (both + three) % 2, (x + y + three) % 2)
+
+
+def _qr_penalty(code: list[list[bool]]) -> int:
+    """Return how hard a code is to read: runs, finder look-alikes, squares, imbalance."""
+    import re
+    lines = ["".join(" #"[dark] for dark in line) for line in [*code, *zip(*code)]]
+    runs = sum(len(run) - 2 for line in lines for run in re.findall("#{5,}| {5,}", line))
+    alike = sum(len(re.findall("(?=# ### # {4}| {4}# ### #)", line)) for line in lines)
+    squares = sum(len(set(upper[i:i + 2] + lower[i:i + 2])) == 1
+                  for upper, lower in zip(code, code[1:]) for i in range(len(code) - 1))
+    dark = sum(map(sum, code)) * 100 / len(code) ** 2
+    return runs + 40 * alike + 3 * squares + 10 * int(abs(dark - 50) / 5)
+
+
+# === The answer page: what `serve` shows ====================================
+
+PAGE = r"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover">
+<title>a4p</title>
+<link rel="icon" href="data:,">
+<style>
+:root {
+  color-scheme: light dark;
+  --ground: light-dark(#f4f3f0, #121316); --card: light-dark(#fff, #1c1e22);
+  --ink: light-dark(#1b1d21, #ececee); --soft: light-dark(#585d66, #a7abb4);
+  --line: light-dark(#dcdad4, #31343a); --edge: light-dark(#83878f, #7b808a);
+  --press: light-dark(#eceff6, #272b33); --accent: light-dark(#1d56b8, #93b9ff);
+  --on: light-dark(#fff, #0d1a30); --bad: light-dark(#ae1f1a, #ff9f96);
+  --warm: light-dark(#7d4800, #f3c173); --good: light-dark(#1c6a3a, #86d5a2);
+}
+* { box-sizing: border-box; margin: 0; }
+html { background: var(--ground); color: var(--ink); -webkit-text-size-adjust: 100%; }
+body { max-width: 42rem; margin: 0 auto; overflow-wrap: anywhere;
+  font: 1.0625rem/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
+  padding: max(1rem, env(safe-area-inset-top)) 1rem max(3rem, env(safe-area-inset-bottom)); }
+b, h2, .mark, .tag, .main, .send, .quiet, .card .short { font-weight: 600; }
+h1 { font-size: 1.125rem; }
+h2 { font-size: 1rem; margin: 2.25rem .25rem .75rem; color: var(--soft); }
+ul { list-style: none; padding: 0; }
+li { padding: .75rem .25rem; border-top: 1px solid var(--line); }
+a { color: var(--accent); display: block; padding: .75rem 0; }
+header { padding: 0 .25rem 1rem; }
+header, .head, .what { display: flex; flex: 1; flex-wrap: wrap; gap: 0 .75rem;
+  align-items: baseline; justify-content: space-between; }
+.connected::before { content: "●"; margin-right: .4em; color: var(--good); }
+#empty { text-align: center; padding: 3.5rem 1rem; }
+#live { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 1rem;
+  padding: 1.125rem; margin-bottom: 1rem; box-shadow: 0 1px 2px #0001, 0 6px 20px #0001; }
+.card h2 { margin: .75rem 0 0; color: var(--accent); }
+.soft, .head, small { color: var(--soft); font-size: .9375rem; }
+.clock { font-variant-numeric: tabular-nums; }
+.text { white-space: pre-wrap; }
+.card .text { margin: .25rem 0 .625rem; }
+.card .short { font-size: 1.25rem; line-height: 1.4; }
+pre { font: .9375rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
+fieldset { border: 0; padding: 0; min-width: 0; }
+fieldset:disabled { opacity: .55; }
+button, .row, .field { font: inherit; color: inherit; background: var(--card); width: 100%;
+  min-height: 3.25rem; padding: .625rem .875rem; border: 1px solid var(--edge);
+  border-radius: .75rem; touch-action: manipulation; }
+.row { display: flex; gap: .875rem; align-items: center; text-align: start; margin-top: .625rem; }
+.row:has(:checked) { border-color: var(--accent); box-shadow: inset 0 0 0 1px var(--accent); }
+.row input { flex: none; width: 1.5rem; height: 1.5rem; accent-color: var(--accent); }
+.mark { min-width: 2rem; line-height: 2rem; border-radius: .5rem; text-align: center;
+  color: var(--accent); background: var(--press); }
+.what small { flex-basis: 100%; }
+.tag { font-size: .8125rem; color: var(--soft); }
+.high { color: var(--warm); }
+.answered { color: var(--good); }
+.danger { border-color: var(--bad); }
+.danger b, .danger .mark, .risk, .bad, .soon, .lost { color: var(--bad); }
+.words { display: grid; grid-template-columns: 1fr auto; gap: .375rem .5rem; }
+.words label, .words .field:last-child { grid-column: 1 / -1; }
+.main { color: var(--on); background: var(--accent); border-color: var(--accent); }
+.send, .quiet { width: auto; color: var(--accent); }
+.row ~ .words, .main, .note:not(:empty), .quiet, #key { margin-top: 1rem; }
+:focus-visible, .row:has(:focus-visible) { outline: 3px solid var(--accent); outline-offset: 2px; }
+@media (hover: hover) { button:not(.main):hover, .row:hover { background: var(--press); } }
+</style>
+<header><h1>a4p</h1><p id="state" class="soft" role="status"></p></header>
+<main tabindex="-1">
+<form id="gate" class="card" hidden>
+<label for="key"></label><p class="soft" data-say="why"></p>
+<input id="key" class="field" autocomplete="off" autocapitalize="none" required>
+<button class="main" data-say="go"></button><nav></nav>
+</form>
+<section id="queue"></section>
+<p id="empty" class="soft" data-say="empty" hidden></p>
+<section id="past" hidden><h2 data-say="recent"></h2><ul></ul></section>
+</main>
+<p id="live" aria-live="polite"></p>
+<noscript>This page needs JavaScript. Without it, answer in the ntfy app.</noscript>
+<script>
+"use strict";
+const TEXT = {  // [English, Chinese]
+  connecting: ["Connecting", "正在连接"], connected: ["Connected", "已连接"],
+  lost: ["No connection, trying again", "连接已断开，正在重试"],
+  queue: ["Waiting questions", "等待回答的问题"], recent: ["Recent", "最近"],
+  empty: ["Nothing is waiting. Questions appear here by themselves.",
+    "没有等待回答的问题。新问题会自动出现在这里。"], question: ["Question", "问题"],
+  approval: ["Approval", "请求许可"], place: ["{} of {}", "第 {} 个，共 {} 个"],
+  left: ["{} left", "剩余 {}"], high: ["high priority", "高优先级"],
+  medium: ["medium priority", "中优先级"], low: ["low priority", "低优先级"],
+  danger: ["careful", "请谨慎"], several: ["Choose one or more", "可选一项或多项"],
+  submit: ["Submit", "提交"], other: ["Other", "其他"], words: ["Your answer", "你的回答"],
+  send: ["Send", "发送"], none: ["Choose an option or type an answer.", "请选择一项或输入回答。"],
+  sent: ["Sent: {}. Waiting for the agent.", "已发送：{}。等待代理接收。"],
+  again: ["Answer again", "重新回答"], offline: ["no connection", "没有连接"],
+  failed: ["Not sent ({}). Please try again.", "未能发送（{}）。请重试。"],
+  answered: ["Answered: {}", "已回答：{}"], desk: ["Answered at the desk", "已在电脑前回答"],
+  timeout: ["Timed out, back at the terminal", "无人回答，已回到终端"],
+  released: ["Back at the terminal", "已放回终端"], ended: ["No longer waiting", "已不再等待"],
+  topic: ["Topic", "主题"], token: ["Token", "令牌"], go: ["Continue", "继续"],
+  why: ["It stands in the link that the server shows: /topic#t=token",
+    "就在服务器显示的链接里：/主题#t=令牌"],
+};
+const zh = /^zh/i.test(navigator.language), $ = selector => document.querySelector(selector);
+const say = (key, ...parts) => TEXT[key][+zh].replace(/{}/g, () => parts.shift());
+const topic = location.pathname.slice(1).replace(/-response$/, "");
+const items = new Map();    // all that is shown, by question id or message id
+const seen = new Set();     // message ids: a reconnect replays what is known
+const changed = new Set();  // items to draw: a replay is drawn once
+const set = Object.assign;
+let store = {}, source, timer, delay = 1, skew = 0, calm = 0;  // skew and calm: milliseconds
+try { store = localStorage; } catch { }  // storage is off: the token lasts as long as the page
+
+function el(kind, ...kids) {  // what comes from outside becomes text, never markup or a property
+  const [tag, ...names] = kind.split("."), node = document.createElement(tag);
+  node.className = names.join(" ");
+  node.append(...kids.filter(Boolean));
+  if (!node.firstElementChild) node.dir = "auto";
+  return node;
+}
+
+// --- The connection ---
+const bearer = () => store.a4pToken ? { Authorization: "Bearer " + store.a4pToken } : {};
+const useToken = text => { store.a4pToken = text.replace(/[^!-~]/g, ""); };
+const show = state => set($("#state"), { className: "soft " + state, textContent: say(state) });
+const later = (act, seconds) => { clearTimeout(timer); timer = setTimeout(act, seconds * 1000); };
+
+function connect() {
+  if (source) source.close();
+  show("connecting");
+  later(lost, 15);
+  const code = btoa(bearer().Authorization || "").replace(/=/g, "");
+  const auth = code && "&auth=" + code.replace(/[+]/g, "-").replace(/[/]/g, "_");
+  source = new EventSource(`/${topic},${topic}-response/sse?since=12h${auth}`);
+  source.onmessage = event => { later(lost, 77); take(JSON.parse(event.data)); };
+  source.onerror = lost;
+  for (const name of ["open", "keepalive"]) source.addEventListener(name, event => {
+    if (!event.data) return;  // the browser's own "open"
+    later(lost, 77);
+    delay = 1;
+    skew = JSON.parse(event.data).time * 1000 - Date.now();
+    show("connected");
+  });
+}
+
+async function lost() {
+  const refused = source.readyState === EventSource.CLOSED;
+  source.close();
+  show("lost");
+  later(connect, delay);
+  delay = Math.min(15, delay * 2);
+  const answer = refused && await fetch(`/${topic}/auth`, { headers: bearer() }).catch(Object);
+  if ([401, 403].includes(answer.status)) gate("token");
+}
+
+function gate(kind) {
+  const form = $("#gate"), key = $("#key");
+  clearTimeout(timer);
+  if (!form.hidden) return;
+  form.hidden = false;
+  $("#gate label").textContent = say(kind);
+  $("#state").textContent = "";
+  set(key, kind === "token" ? { type: "password" } : { pattern: "[A-Za-z0-9_\\-]{1,55}" }).focus();
+  form.onsubmit = event => {
+    event.preventDefault();
+    if (kind === "topic") return location.assign("/" + key.value);
+    useToken(key.value);
+    key.value = "";
+    form.hidden = true;
+    connect();
+  };
+}
+
+// --- What arrives ---
+const epoch = seconds => Math.min(Number(seconds) || 0, 1e11);
+
+function take(m) {
+  if (seen.has(m.id)) return;
+  seen.add(m.id);
+  const id = m.sequence_id || m.id, a = Object(m.a4p), asked = items.get(m.title);
+  const item = items.get(id) || { id, time: m.time };
+  if (/^message_/.test(m.event)) return change(item, { gone: true });  // deleted or cleared
+  if (m.event !== "message") return;
+  if (m.topic !== topic) return asked?.q && change(asked, { sent: m.message });
+  const back = items.get(id.replace(/b$/, ""));  // a word about a question: it waits again
+  if (back !== item && back?.q) return change(back, { sent: undefined, error: m.message,
+    until: epoch(a.deadline) });
+  items.set(id, Object.assign(item, { title: m.title, message: m.message }));
+  if (a.kind === "question" || a.kind === "approval") ask(item, a);
+  else if (a.kind === "end" || item.q) change(item, { end: a });
+  else if (/^q[a-z2-7]{10}$/.test(id)) ask(item, { header: m.title, text: m.message });
+  else change(item, {});
+}
+
+function ask(item, a) {
+  if (item.end && !item.late) return;  // an old push that comes after the end
+  item.card?.remove();
+  const options = Array.isArray(a.options) ? a.options.map(Object) : [];
+  const marks = options.map((option, i) => String(Object(a.marks)[i] ?? i + 1));
+  const who = [a.agent, a.project, a.tag].filter(Boolean).join(" · ");
+  const header = String(a.header || say(a.kind === "approval" ? "approval" : "question"));
+  const several = a.multi === true && options.length > 0;
+  const q = { ...a, options, marks, who, header, several, words: a.custom || !options.length };
+  const until = epoch(a.deadline);
+  change(item, { q, until, card: null, end: null, sent: undefined, error: "" });
+}
+
+function change(item, what) {
+  if (item.card && (what.end || what.gone || what.sent !== undefined))
+    calm = Date.now() + 400;  // a second tap or key must not reach the next card
+  Object.assign(item, what);
+  if (!changed.size) setTimeout(() => { changed.forEach(draw); changed.clear(); tick(); }, 20);
+  changed.add(item);
+}
+
+// --- What is shown ---
+const cards = () => [...$("#queue").children].map(card => card.item);
+
+function draw(item) {
+  const { q, card } = item;
+  item.row?.remove();
+  if (q && !item.end && !item.gone) {
+    const next = cards().find(other => other.time > item.time);
+    if (!card) $("#queue").insertBefore(build(item, q), next ? next.card : null);
+    if (!card) $("#live").textContent = `${q.who}: ${q.text}`;
+    return item.refresh();
+  }
+  const focused = card?.contains(document.activeElement);
+  card?.remove();
+  item.card = null;
+  if (focused) ($("#queue article") || $("main")).focus();
+  if (item.gone) items.delete(item.id);
+  else $("ul").prepend(item.row = past(item));
+}
+
+function tick() {
+  for (const item of cards()) {
+    const left = Math.ceil(item.until - (Date.now() + skew) / 1000), s = Math.max(0, left);
+    const clock = (s < 3600 ? "" : Math.floor(s / 3600) + ":")
+      + new Date(s * 1000).toISOString().slice(14, 19);
+    item.clock.textContent = item.until ? say("left", clock) : "";
+    item.clock.classList.toggle("soon", s <= 15);
+    if (item.until && left < -2) change(item, { end: { state: "timeout" }, late: true });
+  }
+  const waiting = cards().length, rows = [...$("ul").children];
+  rows.slice(20).forEach(row => { items.delete(row.item.id); row.remove(); });
+  document.title = waiting ? `(${waiting}) a4p` : "a4p";
+  $("#empty").hidden = waiting > 0;
+  $("#past").hidden = !rows.length;
+}
+
+function build(item, q) {
+  const note = set(el("p.note"), { role: "status" }), id = "words-" + item.id;
+  const words = q.words && set(el("input.field"), { id, autocomplete: "off" });
+  const rows = item.rows = q.options.map((option, i) => row(item, option, q.marks[i]));
+  const label = set(el("label.soft", say(rows.length ? "other" : "words")), { htmlFor: id });
+  const fields = el("fieldset", q.several && el("p.soft", say("several")), ...rows,
+    words && el("div.words", label, words, !q.several && el("button.send", say("send"))),
+    q.several && el("button.main", say("submit")));
+  const form = item.form = set(el("form", fields), { onsubmit: event => {
+    event.preventDefault();
+    const marks = rows.filter(row => row.control?.checked).map(row => row.mark).join(", ");
+    send(item, [marks, words && words.value.trim()].filter(Boolean).join(": "));
+  } });
+  const onclick = () => change(item, { sent: undefined });
+  const redo = set(el("button.quiet", say("again")), { onclick });
+  item.refresh = () => {
+    form.hidden = item.sent !== undefined;
+    redo.hidden = !form.hidden;
+    fields.disabled = item.busy;
+    note.classList.toggle("bad", !form.hidden);
+    note.textContent = form.hidden ? say("sent", item.sent) : item.error;
+  };
+  item.clock = set(el("span.clock"), { role: "timer" });
+  item.card = el("article.card", el("div.head", el("span", q.who), item.clock),
+    el("div.head", el("h2", q.header), q.of > 1 && el("span", say("place", q.n, q.of))),
+    prose(q.text), form, note, redo);
+  fields.ariaLabel = item.card.ariaLabel = q.header;
+  return set(item.card, { item, tabIndex: -1 });
+}
+
+function row(item, option, mark) {
+  const risk = option.danger === true, level = option.priority, kind = risk ? "row.danger" : "row";
+  const inside = [el("span.mark", mark), el("span.what", el("b", option.label),
+    risk && el("span.tag.risk", "⚠ " + say("danger")),
+    Object.hasOwn(TEXT, level) && el("span.tag." + level, say(level)),
+    option.description && el("small", option.description))];
+  const box = item.q.several && set(el("input"), { type: "checkbox" });
+  if (box) return set(el("label." + kind, ...inside, box), { mark });
+  const onclick = () => Date.now() > calm && send(item, String(option.label));
+  return set(el("button." + kind, ...inside), { mark, onclick, type: "button" });
+}
+
+function past(item) {
+  const { q, end } = item, title = q ? [q.who, q.header].filter(Boolean).join(" · ") : item.title;
+  const clock = new Date(item.time * 1000).toLocaleTimeString([], { timeStyle: "short" });
+  const state = end && Object.hasOwn(TEXT, end.state) ? end.state : "ended";
+  return set(el("li", el("div.head", el("b", title), el("span", clock)),
+    prose(q ? q.text : item.message), end && el("b." + state, say(state, end.answer))), { item });
+}
+
+function prose(text) {
+  try {
+    if (/^\s*[[{]/.test(text)) return el("pre.text", yaml(JSON.parse(text)).trim());
+  } catch { }  // it only begins like JSON
+  return el(/\n|.{140}/.test(text) ? "p.text" : "p.text.short", text);
+}
+
+function yaml(value, line = "\n") {
+  if (value && typeof value === "string")
+    return (value.includes("\n") ? " |" + line : " ") + value.replace(/\n/g, line);
+  const rows = Object.entries(Object(value)), deeper = line + "  ";
+  if (!rows.length) return " " + JSON.stringify(value);
+  return rows.map(([key, inner]) => line + (Array.isArray(value)
+    ? "- " + yaml(inner, deeper).trimStart() : key + ":" + yaml(inner, deeper))).join("");
+}
+
+// --- What is answered ---
+async function send(item, body) {
+  if (!body) return change(item, { error: say("none") });
+  if (item.busy || item.sent !== undefined) return;
+  change(item, { busy: true, error: "" });
+  const url = `/${topic}-response?title=${encodeURIComponent(item.id)}`;
+  const signal = AbortSignal.timeout(15000), headers = bearer();
+  const { ok, status } = await fetch(url, { method: "POST", body, headers, signal }).catch(Object);
+  if ([401, 403].includes(status)) gate("token");
+  const error = say("failed", status || say("offline"));
+  change(item, ok ? { busy: false, sent: body } : { busy: false, error });
+}
+
+addEventListener("keydown", event => {
+  const key = event.key.toUpperCase(), on = selector => event.target.closest(selector);
+  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+  const first = cards().find(item => item.sent === undefined);
+  if (!first || first.busy || on("input:not([type=checkbox])")) return;
+  if (key === "ENTER" && !on("input, button, a")) first.form.requestSubmit();
+  first.rows.find(row => row.mark.toUpperCase() === key)?.click();
+});
+
+// --- The start ---
+document.documentElement.lang = zh ? "zh-CN" : "en";
+$("#queue").ariaLabel = say("queue");
+document.querySelectorAll("[data-say]").forEach(n => { n.textContent = say(n.dataset.say); });
+addEventListener("hashchange", () => location.reload());  // a link with a token, opened here
+for (const name of ["online", "pageshow", "visibilitychange"]) addEventListener(name, event => {
+  if (document.hidden || event.persisted === false || !source || !$("#gate").hidden) return;
+  delay = 1;
+  connect();
+});
+const found = location.hash.replace(/^#(t=)?/, "").replace(/%[2-7][0-9a-f]/gi, decodeURIComponent);
+if (found) history.replaceState(null, "", location.pathname);
+if (found) useToken(found);
+const known = (store.a4pTopics || "").split(" ").filter(name => name && name !== topic);
+if (/^[-_A-Za-z0-9]{1,55}$/.test(topic)) {
+  store.a4pTopics = [topic, ...known].slice(0, 8).join(" ");
+  connect();
+  setInterval(tick, 1000);
+} else {
+  $("nav").append(...known.map(name => set(el("a", name), { href: "/" + name })));
+  gate("topic");
+}
+</script>
+"""
 
 
 # === Server: ntfy's HTTP interface in one process =================================================
@@ -3485,11 +3775,6 @@ def need_topic(state: State) -> Config:
     return state.config
 
 
-def sweep(state: State) -> None:
-    """Replace the pushes of processes that are gone."""
-    deliver_later(state, [entry["closing"] for entry in state.pending.dead()])
-
-
 def cmd_out(options: Options) -> int:
     """Go out: from now on questions go to the phone."""
     need_topic(options.state)
@@ -3560,7 +3845,7 @@ def cmd_ask(options: Options) -> int:
             label.strip() for label in question.labels):
         raise UsageError("ask_options")
     timeout = seconds_of(options.timeout) if options.timeout else config.timeout
-    catch_signals()
+    on_signals(release)
     closings: list[Json] = []
     progress = Progress(options, time.monotonic() + timeout)
     try:
@@ -3675,18 +3960,60 @@ def cmd_uninstall(options: Options) -> int:
 
 
 def cmd_serve(options: Options) -> int:
-    """Run the embedded server until a signal ends it."""
+    """Run the embedded server until a signal ends it; raises UsageError."""
     import contextlib
 
+    state = options.state
     host, _, port = options.listen.rpartition(":")
-    with Server(host, int(port)) as server:
-        catch_signals()
+    host = host.strip("[]") or "127.0.0.1"
+    if not port.isdecimal() or int(port) > 65535:
+        raise UsageError("listen_form", value=plain(options.listen, 60))
+    token = serve_token(state, options.token)
+    if not token and not is_loopback(host):
+        raise UsageError("serve_token", address=host)
+    make_dir(state.home)
+    on_signals(release)
+    with Server(host, int(port), token, os.path.join(state.home, "serve.jsonl"), PAGE.encode(),
+                options.base_url, options.upstream, state.log.line) as server:
         print(server.url, flush=True)
+        show_link(options, server, host, token)
         with contextlib.suppress(KeyboardInterrupt, Released):
             while True:
                 time.sleep(3600)
     return 0
-    return 0
+
+
+def serve_token(state: State, given: str | None) -> str:
+    """`--token T`; `--token` alone makes one and keeps it in the config; else the kept one."""
+    kept = str(state.config.stored.get("serve_token", ""))
+    if given is None or given:
+        return given or kept
+    if not kept:
+        kept = random_id(26)
+        state.config.save(serve_token=kept)
+    return kept
+
+
+def show_link(options: Options, server: Server, host: str, token: str) -> None:
+    """The link for the phone, as text and as a QR code; the token stands in the fragment."""
+    base = options.base_url or server.url.replace(f"//{host}:", f"//{lan_address(host)}:")
+    link = f"{base}/{options.state.config.topic}" + (f"#t={token}" if token else "")
+    print(options.say("serve_link", link=link))
+    print("\n".join(qr_lines(link)), flush=True)
+
+
+def lan_address(host: str) -> str:
+    """The address of this machine in its network, where `host` means all of them."""
+    import socket
+
+    if host not in ("0.0.0.0", "::"):
+        return host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it only chooses a route
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
 
 
 DEMO_CALL = {
@@ -3789,7 +4116,11 @@ COMMANDS: dict[str, tuple[Any, str, str, str, list[tuple[tuple[str, ...], Json]]
     "serve": (cmd_serve, "an ntfy-compatible server with an answer page", "内置的 ntfy 兼容服务器",
               "a4p.py serve --listen 127.0.0.1:8080", [
                   (("--listen",), {"default": "127.0.0.1:2586", "metavar": "HOST:PORT"}),
-                  (("--token",), {"default": "", "help": "what clients must know"})]),
+                  (("--token",), {"nargs": "?", "const": "", "metavar": "T",
+                                  "help": "what clients must know; alone: one is made and kept"}),
+                  (("--base-url",), {"default": "", "help": "its URL as phones see it"}),
+                  (("--upstream",), {"default": "", "metavar": "https://ntfy.sh",
+                                     "help": "wake iOS phones; each push counts there"})]),
     "demo": (cmd_demo, "see it work, without account or network", "本机演示，无需账号和网络",
              "a4p.py demo --reply 3", [
                  (("--reply",), {"metavar": "R", "help": "answer by itself"})]),
