@@ -18,15 +18,16 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs a hook 4 ms at every start
-    import socket
-    import threading
-    from collections import deque
+    from collections import OrderedDict, deque
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from http.server import BaseHTTPRequestHandler as HandlerBase
+    from queue import SimpleQueue
     from typing import Any
-
     Json = dict[str, Any]
     Read = Callable[[Json, str], "list[Question]"]
     Write = Callable[["Call", Sequence["Answer"]], Json]
+else:
+    HandlerBase = object
 
 # === Constants and limits ===================================================
 
@@ -400,7 +401,6 @@ class Log:
     def failure(self, what: str, error: BaseException) -> None:
         """An unexpected error with its traceback."""
         import traceback
-
         rows = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         self.line(f"{what}: {type(error).__name__}", *rows.splitlines()[-30:])
 
@@ -433,7 +433,6 @@ def setting_fits(key: str, value: object) -> bool:
     (False, True, False)
     """
     import re
-
     default, form, _ = SETTINGS[key]
     kinds = (int, float) if key == "timeout" else (type(default),)
     if type(value) not in kinds or not re.fullmatch(form, str(value)):
@@ -476,7 +475,6 @@ class Config(dict[str, "Any"]):
     def save(self, **changes: object) -> None:
         """Merge `changes` into the file, keeping every other key; raises A4pError."""
         import json
-
         self.stored.update(changes)
         make_dir(os.path.dirname(self.path))
         write_private(self.path, json.dumps(self.stored, indent=2, ensure_ascii=False) + "\n")
@@ -485,7 +483,6 @@ class Config(dict[str, "Any"]):
 def read_json(path: str) -> tuple[Json, str]:
     """The object in a JSON file and its text, both empty where there is none; UsageError."""
     import json
-
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(1_000_000)
@@ -526,7 +523,6 @@ def process_stamp(pid: int) -> str:
         if os.path.exists("/proc/self/stat"):
             return ""
     import subprocess
-
     return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True,
                           timeout=5, check=False).stdout.strip()
 
@@ -546,7 +542,6 @@ class Pending:
         """Put the entry there as this process's; returns its tag, which no label starts with."""
         import json
         import socket
-
         make_dir(self.folder)
         starts = [fold(label)[:3] for label in labels]
         entry.update(pid=os.getpid(), stamp=process_stamp(os.getpid()), host=socket.gethostname())
@@ -589,7 +584,6 @@ class Pending:
         import json
         import re
         import socket
-
         found = []
         for name in list_dir(self.folder):
             if not re.fullmatch(rf"{TAG_FORM}\.{ending}", name):
@@ -623,7 +617,8 @@ class Pending:
             os.close(os.open(os.path.join(self.taken, event_id), os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             return False
-        for folder, kept, ending in ((self.taken, TAKEN_KEPT, ""), (self.folder, TAG_KEPT, ".over")):
+        for folder, ending, kept in ((self.taken, "", TAKEN_KEPT),
+                                     (self.folder, ".over", TAG_KEPT)):
             for name in list_dir(folder)[:500]:
                 path = os.path.join(folder, name)
                 if name.endswith(ending) and age(path) > kept:
@@ -755,8 +750,8 @@ def fold(text: str) -> str:
     ('3', 'docker', '3', '1  2')
     """
     import unicodedata
-
-    text = text.replace("🔟", "10").translate(dict.fromkeys(map(ord, "\ufe0e\ufe0f\u20e3\u200b\ufeff")))
+    dressing = dict.fromkeys(map(ord, "\ufe0e\ufe0f\u20e3\u200b\ufeff"))
+    text = text.replace("🔟", "10").translate(dressing)
     parts = []
     for c in text:
         value = unicodedata.numeric(c, 0.5) if unicodedata.category(c) == "No" else 0.5
@@ -767,8 +762,8 @@ def fold(text: str) -> str:
 CHINESE_DIGITS = {c: n for n, c in enumerate("零一二三四五六七八九")}
 NUMBER = r"\d{1,40}|[①-⒛]|[一二三四五六七八九]?十[一二三四五六七八九]?|[零一二三四五六七八九]"
 LETTER = "[a-z][0-9]{0,2}"
-MARK = (r"(?:(?:option|choice|answer|number|no\.|选项|选择|答案|编号|选|第)\s*){{0,2}}[#＃(（\[【]*\s*"
-        r"(?P<mark>{form})(?:\s*[)）\]】])*(?:\s*(?:个选项|个|项|号|种|条))?")
+MARK = (r"(?:(?:option|choice|answer|number|no\.|选项|选择|答案|编号|选|第)\s*){{0,2}}"
+        r"[#＃(（\[【]*\s*(?P<mark>{form})(?:\s*[)）\]】])*(?:\s*(?:个选项|个|项|号|种|条))?")
 ENDS = r"(?![a-z\d]|[.:]\d)"  # not in the middle of 3rd, 10k, 4.5 or 12:30
 SEPARATOR = r"(?=[\s,;/、，；+&|.和与及跟])(?:[\s,;/、，；+&|]|\.\s)*(?:(?:and\b|和|与|及|跟)\s*)?"
 CLOSING = r"[\s.。,，、!！:：;；)\]~吧]*"
@@ -783,7 +778,6 @@ def number_of(folded: str) -> int | None:
     [3, 12, 3, 21, None, None, None]
     """
     import re
-
     found = re.fullmatch(MARK.format(form=NUMBER) + CLOSING, folded)
     if found is None:
         return None
@@ -825,7 +819,6 @@ def label_of(text: str, labels: Sequence[str]) -> str | None:
 def label_at(mark: str, question: Question) -> str | None:
     """The label at the place in the list that a mark names, else None."""
     import re
-
     places = {mark.lower(): label for mark, label in zip(question.marks, question.labels)}
     if not question.lettered:
         return places.get(str(number_of(fold(mark))))
@@ -843,7 +836,6 @@ def interpret_multi(reply: str, question: Question) -> Answer | NotListed:
     (Answer([], '3 replicas please'), Answer(['b1', 'c1'], ''))
     """
     import re
-
     words = ""
     found = [label_of(part, question.labels) for part in re.split(r"\s*[,，、;；\n]\s*", reply)]
     if None in found:
@@ -864,7 +856,6 @@ def leading_marks(reply: str, question: Question) -> tuple[list[str], str]:
     Words count only behind several marks, or behind one with a separator: "3 days" has none.
     """
     import re
-
     item = MARK.format(form=LETTER if question.lettered else NUMBER) + ENDS
     mark, separator = re.compile(item, re.I), re.compile(SEPARATOR, re.I)
     marks: list[str] = []
@@ -876,7 +867,8 @@ def leading_marks(reply: str, question: Question) -> tuple[list[str], str]:
         found = mark.match(reply, between.end()) if between else None
     rest = reply[at:]
     words = re.sub(rf"^{CLOSING}$|^[\s,;:：，；、.。]+", "", rest)
-    parted = len(marks) > 1 or re.match(r"\s*[,;:：，；、.。]", rest) or reply[at - 1: at] in ")）]】"
+    parted = (len(marks) > 1 or re.match(r"\s*[,;:：，；、.。]", rest)
+              or reply[at - 1: at] in ")）]】")
     return (marks, words) if parted or not words else ([], reply)
 
 
@@ -896,14 +888,12 @@ def is_loopback(host: str) -> bool:
 def background(work: Callable[[], object]) -> None:
     """Run `work` in a thread that does not outlive the process."""
     import threading
-
     threading.Thread(target=work, daemon=True).start()
 
 
 def within(seconds: float, work: Callable[[], Any], server: str) -> Any:
     """The result of `work`, or Refused after `seconds`: name look-ups have no timeout."""
     import queue
-
     done: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
 
     def run() -> None:
@@ -927,7 +917,6 @@ class Ntfy:
 
     def __init__(self, config: Config) -> None:
         import urllib.parse
-
         self.server: str = config.server
         self.auth = authorization(config)
         parts = urllib.parse.urlsplit(self.server)
@@ -938,7 +927,6 @@ class Ntfy:
         """Publish JSON to the server's root; returns the message as the server stored it."""
         import json
         import re
-
         found = self._read("POST", "/", encode(body))
         try:
             message: Json = json.loads(found)
@@ -983,7 +971,6 @@ class Ntfy:
              idle: float = CONNECT_WAIT) -> tuple[Any, list[Any]]:
         """The response to a request, if it is 200, and a list with its socket."""
         import urllib.request
-
         request = urllib.request.Request(self.server + path, data=body, method=method)
         request.add_header("User-Agent", "a4p/" + VERSION)
         request.add_header("Content-Type", "application/json")
@@ -1007,12 +994,10 @@ class Ntfy:
         """
         import http.client
         import urllib.request
-
         base: Any = http.client.HTTPConnection
         handler: Any = urllib.request.HTTPHandler()
         if self.scheme == "https":  # a context costs 20 ms, and 3.12 makes one for http, too
             import ssl
-
             base = http.client.HTTPSConnection
             handler = urllib.request.HTTPSHandler(context=ssl.create_default_context())
 
@@ -1031,7 +1016,6 @@ class Ntfy:
 
     def _proxies(self) -> dict[str, str]:
         import urllib.request
-
         if is_loopback(self.host):
             return {}
         proxy = self.proxy
@@ -1044,7 +1028,6 @@ class Ntfy:
 
     def _failure(self, error: Exception) -> Refused:
         import ssl
-
         if isinstance(error, Refused):
             return error
         reason = getattr(error, "reason", error)
@@ -1058,7 +1041,6 @@ class Ntfy:
     def _refusal(self, response: Any) -> Refused:
         import json
         import urllib.parse
-
         http = response.status
         if 300 <= http < 400:  # urllib would drop the body, and take the credentials along
             there = urllib.parse.urlsplit(str(response.headers.get("Location", "")))
@@ -1084,7 +1066,6 @@ class Stream:
     def __iter__(self) -> Iterator[Json]:
         """Each event until the stream ends: cut, reset, silent for SILENCE, or closed."""
         import http.client
-
         whole = True
         try:
             while True:
@@ -1101,7 +1082,6 @@ class Stream:
     def close(self) -> None:
         """End the stream, from any thread."""
         import contextlib
-
         for sock in self.sockets:
             with contextlib.suppress(OSError):
                 sock.shutdown(2)
@@ -1110,7 +1090,6 @@ class Stream:
 def authorization(config: Config) -> str:
     """The Authorization header's value: Bearer, Basic, or "" for no header at all."""
     import base64
-
     if config.token:
         return f"Bearer {config.token}"
     pair = f"{config.user}:{config.password}"
@@ -1121,14 +1100,12 @@ def encode(body: Json) -> bytes:
     r"""JSON as ntfy counts it best: UTF-8, not \u escapes (ntfy 2.13: 4095 bytes of Cyrillic
     escaped are over the limit); a lone surrogate becomes "?"."""
     import json
-
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def event_of(line: bytes) -> Json | None:
     """The event on a line of a stream, None for anything that is none."""
     import json
-
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
@@ -1147,7 +1124,6 @@ class Inbox:
     def __init__(self, ntfy: Ntfy, topics: Sequence[str]) -> None:
         import queue
         import threading
-
         self.ntfy = ntfy
         self.topics = list(topics)
         self.since = ""
@@ -1166,7 +1142,6 @@ class Inbox:
     def get(self, seconds: float) -> Json | None:
         """The next message within `seconds`, else None."""
         import queue
-
         try:
             return self._events.get(timeout=max(0.001, seconds))
         except queue.Empty:
@@ -1246,7 +1221,6 @@ class Inbox:
 
     def _take(self, event: Json, via: int) -> None:
         import re
-
         if (event["event"] == "message" and isinstance(event.get("time"), int)
                 and re.fullmatch(EVENT_ID_FORM, str(event.get("id")))):
             self.put({**event, "via": via})
@@ -1421,7 +1395,6 @@ def tag_of(text: str) -> tuple[str, str]:
     (('k7', '3'), ('k7', 'use sqlite'), ('', 'k7'), ('', 's3bucket'))
     """
     import re
-
     found = re.match(rf"\s*[#＃]?({TAG_FORM})(?:\s*[:：,，]\s*|\s+)(?=\S)", text, re.I)
     return (found[1].lower(), text[found.end():]) if found else ("", text)
 
@@ -1557,7 +1530,6 @@ class Wait:
     def _kind(self, event: Json) -> bool | None:
         """True for words, False for a tap on this question's push, None for neither."""
         import re
-
         title = str(event.get("title", ""))
         if event["topic"] == self.talk.config.topic:
             if any(map(event.get, ("title", "tags", "click", "actions", "attachment"))):
@@ -1592,7 +1564,7 @@ class Wait:
 
     def _ask_which(self, reply: str, waiting: Sequence[Json]) -> None:
         """Ask on the phone which of the waiting questions a reply is for."""
-        rows = [f"{entry['tag']}  {entry['title']}: {plain(entry['text'], 60)}" for entry in waiting]
+        rows = [f"{one['tag']}  {one['title']}: {plain(one['text'], 60)}" for one in waiting]
         text = self.push.say("which", reply=cut_end(reply, 200)) + "\n\n" + "\n".join(rows)
         buttons = [self.push.button(f"{entry['tag']} {entry['title']}", reply, entry["id"])
                    for entry in waiting[:BUTTONS] if self.push.may_tap and size(reply) < 500]
@@ -1655,7 +1627,8 @@ class Wait:
 class Call:
     """One call of a hook that asks: the questions, and `write`, which makes the agent's JSON."""
 
-    def __init__(self, agent: Agent, payload: Json, questions: list[Question], write: Write) -> None:
+    def __init__(self, agent: Agent, payload: Json, questions: list[Question],
+                 write: Write) -> None:
         self.agent = agent
         self.payload = payload
         self.questions = questions
@@ -1784,7 +1757,6 @@ def claude_text(question: Question, answer: Answer) -> str:
     'Auth, "Metrics, tracing", and logs'
     """
     import json
-
     if not question.multi:
         return answer.text or answer.selected[0]
     labels = [json.dumps(label, ensure_ascii=False) if ", " in label or '"' in label else label
@@ -1810,7 +1782,6 @@ def denial(call: Call, answers: Sequence[Answer]) -> Json:
     Codex 0.171 shows the model `Tool call blocked by PreToolUse hook: REASON. Tool: NAME`.
     """
     import json
-
     told = "; ".join(f"{question.text} -> {answer.joined()}"
                      for question, answer in zip(call.questions, answers))
     native = {"answers": {question.key: {"answers": native_answers(answer)}
@@ -1883,7 +1854,6 @@ class Transcript:
 
     def _decides(self, line: bytes) -> bool:
         import json
-
         if self.tool.encode() not in line and b"tool_result" not in line:
             return False
         found = False
@@ -2005,7 +1975,6 @@ def ignore(number: int, frame: object) -> None:
 def on_signals(handler: Callable[[int, Any], None]) -> None:
     """From now on SIGTERM, SIGHUP and SIGINT are for `handler`."""
     import signal
-
     for name in ("SIGTERM", "SIGHUP", "SIGINT"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), handler)
@@ -2015,7 +1984,6 @@ def read_payload() -> object:
     """The JSON on stdin; raises A4pError over STDIN_LIMIT bytes or after STDIN_WAIT seconds."""
     import json
     import queue
-
     done: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def read() -> None:
@@ -2040,7 +2008,6 @@ def read_payload() -> object:
 def hand_over(output: Json) -> None:
     """Write one line of ASCII JSON to stdout and close it: the agent goes on from here."""
     import json
-
     data = json.dumps(output).encode() + b"\n"
     while data:
         data = data[os.write(1, data):]
@@ -2058,7 +2025,6 @@ def deliver_later(state: State, closings: Sequence[Json]) -> None:
     """Publish from a process of its own, which holds none of this one's descriptors."""
     import json
     import subprocess
-
     for at in range(0, len(closings), 20):
         job = json.dumps(list(closings[at: at + 20])).encode()  # fits a pipe: no waiting
         try:
@@ -2584,66 +2550,79 @@ if (/^[-_A-Za-z0-9]{1,55}$/.test(topic)) {
 """
 
 
-# === Server: ntfy's HTTP interface in one process =================================================
+# === Server: ntfy's HTTP interface in one process ===========================
 # Answers are those of ntfy 2.13, with 2.16's sequence_id and 2.28's limits on title and tags.
 
-TOPIC = "[-_A-Za-z0-9]{1,64}"
-RESERVED_TOPICS = set("docs static file app metrics account settings signup login v1".split())
-NTFY_ERRORS = {  # code: (text, page of ntfy's docs); the first three digits are the HTTP status
-    400: ("bad request", ""), 431: ("request header fields too large", ""),  # HTTP's own
-    40001: ("e-mail notifications are not enabled", "config/#e-mail-notifications"),
-    40004: ("invalid delay parameter: unable to parse delay", "publish/#scheduled-delivery"),
-    40007: ("invalid priority parameter", "publish/#message-priority"),
-    40008: ("invalid since parameter", "subscribe/api/#fetch-cached-messages"),
-    40009: ("invalid request: topic invalid", ""),
-    40010: ("invalid request: topic name is not allowed", ""),
-    40014: ("invalid request: attachments not allowed", "config/#attachments"),
-    40016: ("invalid request: client not using the websocket protocol",
-            "subscribe/api/#websockets"),
-    40018: ("invalid request: actions invalid", "publish/#action-buttons"),
-    40021: ("invalid request: icon URL is invalid", "publish/#icons"),
-    40024: ("invalid request: request body must be valid JSON", ""),
-    40049: ("invalid request: sequence ID invalid", "publish/#updating-deleting-notifications"),
-    40057: ("invalid request: title too large", "publish/#limitations"),
-    40058: ("invalid request: tags too large", "publish/#limitations"),
-    40101: ("unauthorized", "publish/#authentication"),
-    40301: ("forbidden", "publish/#authentication"),
-    40401: ("page not found", ""), 41303: ("JSON body too large", ""),
-    42901: ("limit reached: too many requests", "publish/#limitations"),
-    42903: ("limit reached: too many active subscriptions", "publish/#limitations"),
-    42904: ("limit reached: the total number of topics on the server has been reached, "
-            "please contact the admin", "publish/#limitations"),
-    42909: ("limit reached: too many auth failures", "publish/#limitations"),
-    50001: ("internal server error", ""),
-}
+RESERVED_TOPICS = {"docs", "static", "file", "app", "metrics", "account", "settings", "signup",
+                   "login", "v1"}
+NTFY_ERRORS = {  # code: text | page of ntfy's docs; the first three digits are the HTTP status
+    40000: "invalid request", 40401: "page not found", 50001: "internal server error",
+    40001: "e-mail notifications are not enabled | config/#e-mail-notifications",
+    40004: "invalid delay parameter: unable to parse delay | publish/#scheduled-delivery",
+    40007: "invalid priority parameter | publish/#message-priority",
+    40008: "invalid since parameter | subscribe/api/#fetch-cached-messages",
+    40009: "invalid request: topic invalid", 40010: "invalid request: topic name is not allowed",
+    40014: "invalid request: attachments not allowed | config/#attachments",
+    40016: "invalid request: client not using the websocket protocol | subscribe/api/#websockets",
+    40018: "invalid request: actions invalid | publish/#action-buttons",
+    40021: "invalid request: icon URL is invalid | publish/#icons",
+    40024: "invalid request: request body must be valid JSON", 41303: "JSON body too large",
+    40049: "invalid request: sequence ID invalid | publish/#updating-deleting-notifications",
+    40057: "invalid request: title too large | publish/#limitations",
+    40058: "invalid request: tags too large | publish/#limitations",
+    40101: "unauthorized | publish/#authentication", 40301: "forbidden | publish/#authentication",
+    42901: "limit reached: too many requests | publish/#limitations",
+    42903: "limit reached: too many active subscriptions | publish/#limitations",
+    42904: "limit reached: the total number of topics on the server has been reached, please "
+           "contact the admin | publish/#limitations",
+    42909: "limit reached: too many auth failures | publish/#limitations"}
+REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
+           413: "Request Entity Too Large", 429: "Too Many Requests", 500: "Internal Server Error"}
+ACTION_FIELDS = {"action": str, "label": str, "clear": bool, "url": str, "method": str,
+                 "headers": dict, "body": str, "intent": str, "extras": dict}
+JSON_FIELDS = {"topic": str, "message": str, "title": str, "tags": list, "priority": int,
+               "click": str, "icon": str, "attach": str, "filename": str, "markdown": bool,
+               "actions": list, "email": str, "delay": str, "cache": str, "sequence_id": str}
+STREAM_TYPES = {"json": "application/x-ndjson", "sse": "text/event-stream", "raw": "text/plain"}
+ROUTES = (  # methods, path, what answers: a constant, a code, a method of Exchange; ntfy's order
+    ("GET HEAD", "/", "page"), ("GET", "/v1/health", {"healthy": True}),
+    ("OPTIONS", ".*", "preflight"), ("PUT POST", "/", "publish_json"),
+    ("PUT POST", f"/({TOPIC_FORM})(?:/({TOPIC_FORM}))?", "publish"),
+    ("DELETE", f"/({TOPIC_FORM})/({TOPIC_FORM})", "withdraw"),
+    ("PUT", f"/({TOPIC_FORM})/({TOPIC_FORM})/(read|clear)", "withdraw"),
+    ("GET", f"/({TOPIC_FORM})/()(?:publish|send|trigger)", "publish"),
+    ("GET", f"/({TOPIC_FORM}(?:,{TOPIC_FORM})*)/(json|sse|raw)", "subscribe"),
+    ("GET", f"/{TOPIC_FORM}(?:,{TOPIC_FORM})*/ws", 40016),  # apps have JSON streams, too
+    ("GET", f"/{TOPIC_FORM}(?:,{TOPIC_FORM})*/auth", {"success": True}),
+    ("GET", f"/{TOPIC_FORM}", "page"))
+OPEN_ROUTES = ("page", "preflight", "publish_json", {"healthy": True})  # JSON: asked for later
 
 
 class Limits:
     """What a server bears, with ntfy's code for what goes over it."""
 
     MESSAGE, TITLE, TAGS, ACTIONS = 4096, 1024, 512, 3  # 40014 (from 4096 on), 40057, 40058, 40018
-    JSON, JSON_A4P = 8192, 16384  # bytes of JSON body, and with the key `a4p`: 41303
-    BODY, HEAD = 65536, 65536  # bytes read at all: of a body (40014, 41303), of a head (431)
-    TOPICS = 15_000  # that hold a message or a listener: 42904
+    JSON, JSON_A4P, BODY = 8192, 16384, 65536  # bytes: 41303; with the key `a4p`; of any body
+    TOPICS = 15_000  # with messages: 42904
     STREAMS, CONNECTIONS = 512, 1024  # open at once, a thread each: 42903, 42901
     KEPT, KEPT_IN_TOPIC, KEPT_BYTES = 100_000, 10_000, 32 << 20  # messages; the oldest go first
-    KEPT_SECONDS = 43_200  # ntfy's cache-duration
+    KEPT_SECONDS, KEEPALIVE_SECONDS = 43_200, 45  # ntfy's cache-duration and keepalive-interval
     DEAD_BYTES = 1 << 20  # in the file, beyond twice what is kept
     QUEUE = 2_000  # messages a reader may lag behind; then its stream ends, and it may resume
-    WRITE_SECONDS, REQUEST_SECONDS, IDLE_SECONDS = 10, 15, 60  # a write, a request, between two
-    KEEPALIVE_SECONDS = 45  # ntfy's keepalive-interval
+    HEAD_SECONDS, BODY_SECONDS = 30, 15  # from one answer to the next request's head, to its body
+    WRITE_SECONDS = 10  # for a reader to take 64 KiB
     FAILURES, FAILURE_SECONDS, ADDRESSES = 30, 60, 10_000  # bad logins, one back each 60 s: 42909
     UPSTREAM, UPSTREAM_SECONDS = 100, 10  # poll requests that wait; each one's timeout
 
 
 class Rejected(Exception):
-    """An error of ntfy's table; `detail` is what ntfy adds after a semicolon."""
+    """An error of ntfy's table; `detail` is what ntfy adds to its text after a semicolon."""
 
     def __init__(self, code: int, detail: str = "") -> None:
-        text, page = NTFY_ERRORS[code]
-        self.status = int(str(code)[:3])
-        self.body: dict[str, Any] = {"code": code} if code > 999 else {}
-        self.body.update(http=self.status, error=f"{text}; {detail}" if detail else text)
+        text, _, page = NTFY_ERRORS[code].partition(" | ")
+        self.status = code // 100
+        self.body: Json = {"code": code, "http": self.status,
+                           "error": f"{text}; {detail}" if detail else text}
         if page:
             self.body["link"] = "https://ntfy.sh/docs/" + page
 
@@ -2665,10 +2644,122 @@ def go_json(value: object) -> bytes:
     return utf8(re.sub("[<>&\u2028\u2029]", lambda m: f"\\u{ord(m[0]):04x}", text) + "\n")
 
 
-def event_id(length: int) -> str:
-    """Return `length` random letters and digits, as in ntfy's ids."""
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-    return "".join(letters[byte % 62] for byte in os.urandom(length))
+def decode_words(value: str) -> str:
+    """Return a header's text with its RFC 2047 words decoded, as it is where they are broken.
+
+    >>> decode_words("=?UTF-8?B?5qCH?= =?utf-8?q?=E9=A2=98_x?=")
+    '标题 x'
+    """
+    if "=?" not in value:
+        return value
+    from email.header import decode_header, make_header
+    try:
+        return str(make_header(decode_header(value)))
+    except (ValueError, LookupError):
+        return value
+
+
+def parse_since(text: str, now: int) -> tuple[str, int | str]:
+    """Return ("latest", 0), ("id", id) or ("time", epoch). Raises Rejected(40008).
+
+    >>> parse_since("1h30m", 10_000), parse_since("17", 0), parse_since("abcdefABCDEF", 0)
+    (('time', 4600), ('time', 17), ('id', 'abcdefABCDEF'))
+    """
+    import re
+    named = {"latest": ("latest", 0), "all": ("time", 0), "none": ("time", 1 << 62)}
+    units = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+    part = r"([0-9]{1,12}(?:\.[0-9]{0,9})?)(ns|us|µs|ms|s|m|h)"
+    if text in named:
+        return named[text]
+    if re.fullmatch("[A-Za-z0-9]{12}", text):
+        return "id", text
+    if re.fullmatch("[-+]?[0-9]{1,18}", text):
+        return "time", int(text)
+    if re.fullmatch(f"(?:{part})+", text):
+        return "time", int(now - sum(float(n) * units[unit] for n, unit in re.findall(part, text)))
+    raise Rejected(40008)
+
+
+def parse_priority(text: str) -> int:
+    """Return 1 to 5, or 0 for "". Raises Rejected(40007)."""
+    for number, words in enumerate(("", "1 min", "2 low", "3 default", "4 high", "5 max urgent")):
+        if text.lower() in (words.split() or [""]):
+            return number
+    raise Rejected(40007)
+
+
+def typed(value: object, kinds: dict[str, type]) -> Json:
+    """Return the known keys of an object, null left out. Raises Rejected(40024) on other types."""
+    if not isinstance(value, dict):
+        raise Rejected(40024)
+    known = {key: value[key] for key in kinds if value.get(key) is not None}
+    for key, item in known.items():
+        texts = item.values() if type(item) is dict else item if key == "tags" else ()
+        if type(item) is not kinds[key] or any(type(text) is not str for text in texts):
+            raise Rejected(40024)
+    return known
+
+
+def short_actions(text: str) -> list[Json]:
+    """Return the actions in the short form of the `Actions:` header. Raises Rejected(40018).
+
+    >>> short_actions("http, 'A, B', https://x.y, headers.K=v; view, C, url=u, clear=true")
+    [{'action': 'http', 'label': 'A, B', 'url': 'https://x.y', 'headers': {'K': 'v'}}, \
+{'action': 'view', 'label': 'C', 'url': 'u', 'clear': True}]
+    """
+    import re
+    term = re.compile(  # key, value in quotes or not, end
+        r"""(?:\s*([-.\w]+)\s*=|(?!\s*[-.\w]+\s*=))\s*"""
+        r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^,;"'\s][^,;]*|)\s*(,|;\s*|$)""", re.A | re.S)
+    actions: list[Json] = []
+    place = index = 0
+    while place < len(text) or index:
+        found = term.match(text, place)
+        if not found:
+            raise Rejected(40018, f"unexpected end of input, quote started at position {place}")
+        key, value, end = found.groups("")
+        if value.startswith(("'", '"')):
+            value = value[1:-1].replace("\\" + value[0], value[0])
+        actions += [] if index else [{}]
+        third = "url" if actions[-1].get("action") in ("view", "http") else ""
+        key = key or ("action", "label", third, "")[min(index, 3)]
+        set_action(actions[-1], key, value.strip())
+        place, index = found.end(), index + 1 if end == "," else 0
+    return actions
+
+
+def set_action(action: Json, key: str, value: str) -> None:
+    """Give an action one field, as text. Raises Rejected(40018)."""
+    group, _, name = key.partition(".")
+    if name and group in ("headers", "extras"):
+        action.setdefault(group, {})[name] = value
+    elif key == "clear" and value.lower() in ("true", "yes", "1", "false", "no", "0"):
+        action[key] = value.lower() in ("true", "yes", "1")
+    elif ACTION_FIELDS.get(key) is str:
+        action[key] = value
+    else:
+        raise Rejected(40018, f"key '{key}' unknown" if key else f"term '{value}' unknown")
+
+
+def check_actions(actions: list[Json]) -> Iterator[Json]:
+    """Yield the actions as ntfy hands them on, with ids. Raises Rejected(40018)."""
+    for given in actions:
+        kind, method = given.get("action", "").lower(), given.get("method", "").upper()
+        for wrong, detail in (
+                (len(actions) > Limits.ACTIONS, f"only {Limits.ACTIONS} actions allowed"),
+                (kind not in ("view", "broadcast", "http"),  # 2.17 adds copy
+                 f"parameter 'action' cannot be '{kind}', valid values are 'view', 'broadcast' "
+                 "and 'http'"),
+                (not given.get("label"), "parameter 'label' is required"),
+                (kind != "broadcast" and not given.get("url"),
+                 f"parameter 'url' is required for action '{kind}'"),
+                (kind == "http" and method in ("GET", "HEAD") and given.get("body"),
+                 f"parameter 'body' cannot be set if method is {method}")):
+            if wrong:
+                raise Rejected(40018, detail)
+        given = {**given, "id": random_id(10), "action": kind, "method": method}
+        yield {key: given.get(key, False) for key in ("id", *ACTION_FIELDS)
+               if given.get(key) or key == "clear"}
 
 
 class Message:
@@ -2684,14 +2775,15 @@ class Message:
         self.time, self.expires = int(fields["time"]), int(fields.get("expires", 0))
 
     @classmethod
-    def control(cls, event: str, topics: str, **more: object) -> Message:
-        """Return an event of the server's: open, keepalive; with `more`, deletion and such."""
+    def new(cls, event: str, topic: str, seconds: int = 0, sequence: str = "",
+            **more: object) -> Message:
+        """Return a new event, kept for `seconds`; of `more`, what is not empty."""
         now = int(time.time())
-        expires = {"expires": now + Limits.KEPT_SECONDS} if more else {}
-        return cls(go_json({"id": event_id(12), **more, "time": now, **expires,
-                            "event": event, "topic": topics}))
+        fields = {"id": random_id(12), "sequence_id": sequence, "time": now,
+                  "expires": seconds and now + seconds, "event": event, "topic": topic, **more}
+        return cls(go_json({key: value for key, value in fields.items() if value}))
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Json:
         """Return all of it (decoded anew: only filters and `raw` ask)."""
         import json
         return dict(json.loads(self.line))
@@ -2700,36 +2792,9 @@ class Message:
         """Return the event as a stream shows it: json, sse or raw."""
         if form == "raw":
             text = self.fields()["message"] if self.event == "message" else ""
-            return text.replace("\n", " ").encode() + b"\n"
-        if form == "json":
-            return self.line
+            return utf8(text.replace("\n", " ") + "\n")
         named = "" if self.event.startswith("message") else f"event: {self.event}\n"
-        return named.encode() + b"data: " + self.line + b"\n"
-
-
-class Feed:
-    """A listener: the messages it has yet to send, and None where it shall end."""
-
-    def __init__(self, names: set[str], wanted: Callable[[Message], bool]) -> None:
-        from queue import SimpleQueue
-        self.names, self.wanted = names, wanted
-        self.queue: SimpleQueue[Message | None] = SimpleQueue()
-
-    def batches(self, seconds: float, topics: str) -> Iterator[list[Message]]:
-        """Yield what comes, as it comes, and every `seconds` a keepalive."""
-        from queue import Empty
-        due = time.monotonic() + seconds
-        while True:
-            try:
-                batch = [self.queue.get(timeout=max(0.0, due - time.monotonic()))]
-                while not self.queue.empty():
-                    batch.append(self.queue.get())
-            except Empty:
-                due += seconds
-                batch = [Message.control("keepalive", topics)]
-            yield [message for message in batch if message]
-            if None in batch:
-                return
+        return self.line if form == "json" else named.encode() + b"data: " + self.line + b"\n"
 
 
 class Hub:
@@ -2743,74 +2808,63 @@ class Hub:
 
     def __init__(self, path: str, limits: type[Limits], log: Callable[[str], None]) -> None:
         import threading
-        from collections import OrderedDict
+        from collections import OrderedDict, defaultdict, deque
         self.path, self.limits, self.log, self.lock = path, limits, log, threading.RLock()
-        self.topics: dict[str, tuple[deque[Message], set[Feed]]] = {}
         self.kept: OrderedDict[str, Message] = OrderedDict()
-        self.streams: set[Feed] = set()
+        self.topics: dict[str, deque[Message]] = defaultdict(deque)
+        self.listeners: dict[SimpleQueue[Message | None], Callable[[Message], bool]] = {}
         self.serial = self.bytes = self.size = 0
         self.file = self._open(path) if path else None
         self._load()
 
     @staticmethod
-    def _open(path: str) -> io.FileIO:
+    def _open(path: str) -> io.BufferedRandom:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
         try:
             if os.path.exists(path) and not os.path.isfile(path):
                 raise OSError(0, "not a file")
-            file = open(path, "a+b", 0, opener=lambda name, _: os.open(name, flags, 0o600))
+            file = os.fdopen(os.open(path, flags, 0o600), "r+b")
             if hasattr(os, "fchmod"):
                 os.fchmod(file.fileno(), 0o600)  # a umask may take even the owner's bits
+            return file
         except OSError as error:
-            raise A4pError(f"cannot keep messages in {path}: {error.strerror}",
-                           hint="it must be a plain file of yours") from None
-        return file
+            raise A4pError("home_write", file=path, detail=error.strerror) from None
 
     def _load(self) -> None:
         broken, line = 0, b"\n"
-        for line in open(self.path, "rb") if self.file else ():
+        for line in self.file or ():
             self.size += len(line)
             try:
                 message = Message(line)
-                if line.endswith(b"\n") and message.id not in self.kept:
+                if message.id not in self.kept and line.endswith(b"\n"):
                     self._keep(message)
             except (ValueError, TypeError, LookupError, RecursionError, Rejected):
                 broken += line.endswith(b"\n")
         if self.file and not line.endswith(b"\n"):
+            self.size -= len(line)
+            self.file.truncate(self.size)
             self.log(f"dropped a torn last line of {len(line)} bytes from {self.path}")
-            self.file.truncate(self.size - len(line))
         if broken:
             self.log(f"skipped {broken} lines that are no messages in {self.path}")
         self._tidy()
 
-    def _topic(self, name: str) -> tuple[deque[Message], set[Feed]]:
-        from collections import deque
-        if name not in self.topics:
-            if len(self.topics) >= self.limits.TOPICS:
-                raise Rejected(42904)
-            self.topics[name] = deque(), set()
-        return self.topics[name]
-
-    def _sweep(self, name: str) -> None:
-        if not any(self.topics.get(name, "-")):
-            del self.topics[name]
-
     def _keep(self, message: Message) -> None:
-        messages = self._topic(message.topic)[0]
-        messages.append(message)
+        if message.topic not in self.topics and len(self.topics) >= self.limits.TOPICS:
+            raise Rejected(42904)
+        self.topics[message.topic].append(message)
         self.kept[message.id] = message
         self.serial = message.serial = self.serial + 1
         self.bytes += len(message.line)
-        if len(messages) > self.limits.KEPT_IN_TOPIC:
-            self._drop(messages[0])
+        if len(self.topics[message.topic]) > self.limits.KEPT_IN_TOPIC:
+            self._drop(self.topics[message.topic][0])
 
-    def _drop(self, message: Message) -> None:
-        self.topics[message.topic][0].popleft()  # it is its topic's oldest
-        self.bytes -= len(self.kept.pop(message.id).line)
-        self._sweep(message.topic)
+    def _drop(self, oldest: Message) -> None:
+        self.topics[oldest.topic].popleft()
+        self.bytes -= len(self.kept.pop(oldest.id).line)
+        if not self.topics[oldest.topic]:
+            del self.topics[oldest.topic]
 
     def _tidy(self) -> None:
-        """Drop what is too old or too much; rewrite a file that holds mostly such."""
         limits, now = self.limits, time.time()
         while self.kept:
             oldest = next(iter(self.kept.values()))
@@ -2819,309 +2873,362 @@ class Hub:
                 break
             self._drop(oldest)
         if self.file and self.size > 2 * self.bytes + limits.DEAD_BYTES:
-            self.size, fresh = self.bytes, self.path + ".new"
-            try:
-                with self._open(fresh) as file:
-                    file.truncate(0)
-                    file.write(b"".join(message.line for message in self.kept.values()))
-                self.file.close()  # first, for Windows' sake
-                os.replace(fresh, self.path)
-            except (OSError, A4pError) as error:
-                self.log(f"cannot rewrite {self.path}: {error}")
-            self.file = self._open(self.path)
+            self._rewrite(self.file)
 
-    def _append(self, file: io.FileIO, line: bytes) -> None:
-        self.size += len(line)
+    def _rewrite(self, old: io.BufferedRandom) -> None:
+        self.size, fresh = self.bytes, self.path + ".new"
         try:
-            if file.write(line) != len(line):
-                file.write(b"\n")  # so that the disk, full now, costs no more than this line
-                raise OSError(0, "disk full")
-        except OSError as error:
-            self.log(f"cannot write {self.path}: {error.strerror}")
+            with self._open(fresh) as file:
+                file.truncate(0)
+                file.writelines(message.line for message in self.kept.values())
+            old.close()  # first, for Windows' sake
+            os.replace(fresh, self.path)
+        except (OSError, A4pError) as error:
+            self.log(f"cannot rewrite {self.path}: {error}")
+        self.file = self._open(self.path)
 
     def publish(self, message: Message) -> None:
         """Keep `message` (if it expires at all) and hand it on. Raises Rejected(42904)."""
         with self.lock:
-            listeners = self._topic(message.topic)[1]
             if message.expires:
                 self._keep(message)
-                if self.file:
-                    self._append(self.file, message.line)
+                try:
+                    if self.file:
+                        self.size += self.file.write(message.line)
+                        self.file.flush()  # what a full disk refuses stays here for the next
+                except OSError as error:
+                    self.log(f"cannot write {self.path}: {error.strerror}")
                 self._tidy()
-            for stream in [stream for stream in listeners if stream.wanted(message)]:
-                stream.queue.put(message)
-                if stream.queue.qsize() > self.limits.QUEUE:
-                    self.leave(stream)
-            self._sweep(message.topic)
+            for queue in [queue for queue, wanted in self.listeners.items() if wanted(message)]:
+                queue.put(message)
+                if queue.qsize() > self.limits.QUEUE:
+                    self.leave(queue)
 
-    def replay(self, names: set[str], since: tuple[str, int | str]) -> list[Message]:
-        """Return the kept messages of these topics `since` a point (see `parse_since`)."""
+    def replay(self, since: tuple[str, int | str],
+               wanted: Callable[[Message], bool], names: Iterable[str]) -> list[Message]:
+        """Return the kept messages of `names` that are `wanted`, `since` a point."""
         kind, value = since
         with self.lock:
             self._tidy()
-            stores = [self.topics[name][0] for name in names if name in self.topics]
+            stores = [self.topics[name] for name in set(names) & self.topics.keys()]
             if kind == "latest":
-                found = [messages[-1] for messages in stores if messages]
+                found = [messages[-1] for messages in stores]
             elif kind == "id":  # one it does not know replays everything, as with ntfy
                 mark = self.kept[str(value)].serial if value in self.kept else 0
                 found = [m for messages in stores for m in messages if m.serial > mark]
             else:
                 found = [m for messages in stores for m in messages if m.time >= int(value)]
-        return sorted(found, key=lambda message: message.serial)
+        return sorted(filter(wanted, found), key=lambda message: message.serial)
 
-    def join(self, stream: Feed, since: tuple[str, int | str]) -> list[Message]:
-        """Return the replay; what comes later goes to `stream`. Raises Rejected(42903, 42904)."""
+    def leave(self, queue: SimpleQueue[Message | None]) -> None:
+        """Hand nothing more to a listener, and let it end."""
         with self.lock:
-            if len(self.streams) >= self.limits.STREAMS:
-                raise Rejected(42903)
-            try:
-                for name in stream.names:
-                    self._topic(name)[1].add(stream)
-            except Rejected:
-                self.leave(stream)
-                raise
-            self.streams.add(stream)
-            return self.replay(stream.names, since)
-
-    def leave(self, stream: Feed) -> None:
-        """Hand on nothing more to `stream` and let it end."""
-        with self.lock:
-            self.streams.discard(stream)
-            for name in stream.names & self.topics.keys():
-                self.topics[name][1].discard(stream)
-                self._sweep(name)
-        stream.queue.put(None)
+            self.listeners.pop(queue, None)
+        queue.put(None)
 
 
-def parse_since(text: str, now: int) -> tuple[str, int | str]:
-    """Return ("latest", ""), ("id", id) or ("time", epoch). Raises Rejected(40008).
+class Exchange(HandlerBase):
+    """One connection, in a thread of its own: requests and their answers, in turn.
 
-    >>> parse_since("1h30m", 10_000), parse_since("17", 0), parse_since("abcdefABCDEF", 0)
-    (('time', 4600), ('time', 17), ('id', 'abcdefABCDEF'))
+    `Server` joins it to http.server's handler, whose import takes too long for every start, and
+    cuts it when its deadline is over: a timeout alone lets a byte a second go on for ever.
     """
-    import re
-    units = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
-    number = r"([0-9]{1,12}(?:\.[0-9]{0,9})?)(ns|us|µs|ms|s|m|h)"
-    if text in ("latest", "all", "none"):
-        return ("latest", "") if text == "latest" else ("time", 0 if text == "all" else 1 << 62)
-    if re.fullmatch("[A-Za-z0-9]{12}", text):
-        return "id", text
-    if re.fullmatch("[-+]?[0-9]{1,18}", text):
-        return "time", int(text)
-    if re.fullmatch(f"(?:{number})+", text):
-        return "time", int(now - sum(float(n) * units[u] for n, u in re.findall(number, text)))
-    raise Rejected(40008)
 
+    ours: Server
+    protocol_version = "HTTP/1.1"
 
-def parse_priority(text: str) -> int:
-    """Return 1 to 5, or 0 where none is given. Raises Rejected(40007)."""
-    names = ("", "1 min", "2 low", "3 default", "4 high", "5 max urgent")
-    for number, words in enumerate(names):
-        if text.lower() in (words.split() or [""]):
-            return number
-    raise Rejected(40007)
+    def setup(self) -> None:
+        """Have answers leave at once: Nagle's algorithm holds some back for 40 ms."""
+        import socket
+        super().setup()
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.limits, self.hub = self.ours.limits, self.ours.hub
+        self.deadline = time.monotonic() + self.limits.HEAD_SECONDS
+        self.ours.open.add(self)
 
+    def finish(self) -> None:
+        """Make room for another."""
+        self.ours.open.discard(self)
+        super().finish()
 
-def decode_words(value: str) -> str:
-    """Return a header's text with its RFC 2047 words decoded.
-
-    >>> decode_words("=?UTF-8?B?5qCH?= =?utf-8?q?=E9=A2=98_x?=")
-    '标题 x'
-    """
-    import binascii
-    import re
-
-    def word(found: re.Match[str]) -> str:
-        text = found[3].encode()
-        raw = binascii.a2b_base64(text) if found[2] in "bB" else binascii.a2b_qp(text, header=True)
-        return raw.decode(found[1], "replace")
-    try:
-        return re.sub(r"(?i)=\?(utf-8|iso-8859-1|us-ascii)\?([bq])\?([^?\s]*)\?=", word,
-                      re.sub(r"\?=\s+=\?", "?==?", value))
-    except ValueError:
-        return value
-
-
-ACTION_FIELDS = {"action": str, "label": str, "clear": bool, "url": str, "method": str,
-                 "headers": dict, "body": str, "intent": str, "extras": dict}
-JSON_FIELDS = {"topic": str, "message": str, "title": str, "tags": list, "priority": int,
-               "click": str, "icon": str, "attach": str, "filename": str, "markdown": bool,
-               "actions": list, "email": str, "delay": str, "cache": str, "sequence_id": str}
-
-
-def typed(value: object, kinds: dict[str, type]) -> dict[str, Any]:
-    """Return the known keys of an object, null left out. Raises Rejected(40024) on a wrong type."""
-    if not isinstance(value, dict):
-        raise Rejected(40024)
-    known = {key: value[key] for key in kinds if value.get(key) is not None}
-    for key, item in known.items():
-        texts = item.values() if type(item) is dict else item if key == "tags" else ()
-        if type(item) is not kinds[key] or any(type(text) is not str for text in texts):
-            raise Rejected(40024)
-    return known
-
-
-def short_actions(text: str) -> list[dict[str, Any]]:
-    """Return the actions in the short form of the `Actions:` header. Raises Rejected(40018).
-
-    >>> short_actions("http, 'A, B', https://x.y, headers.K=v; view, C, url=u, clear=true")
-    [{'action': 'http', 'label': 'A, B', 'url': 'https://x.y', 'headers': {'K': 'v'}}, \
-{'action': 'view', 'label': 'C', 'url': 'u', 'clear': True}]
-    """
-    import re
-    term = re.compile(r"""\s*(?:([-.\w]+)\s*=\s*)?(?:(["'])((?:\\\2|(?!\2).)*)\2|(?!["'])([^,;]*))"""
-                      r"\s*(?:(,)|;\s*|$)", re.ASCII | re.DOTALL)
-    actions: list[dict[str, Any]] = []
-    place = index = 0
-    while place < len(text) or index:
-        found = term.match(text, place)
-        if not found:
-            raise Rejected(40018, f"unexpected end of input, quote started at position {place}")
-        key, quote, quoted, bare, comma = found.groups("")
-        if not index:
-            actions.append({})
-        elif index == 2 and not key and actions[-1].get("action") in ("view", "http"):
-            key = "url"
-        key = key or ("action", "label", "")[min(index, 2)]
-        _set(actions[-1], key, quoted.replace("\\" + quote, quote) if quote else bare.strip())
-        place, index = found.end(), index + 1 if comma else 0
-    return actions
-
-
-def _set(action: dict[str, Any], key: str, value: str) -> None:
-    group, _, name = key.partition(".")
-    kind = ACTION_FIELDS.get(key.lower())
-    if name and group in ("headers", "extras"):
-        action.setdefault(group, {})[name] = value
-    elif kind is bool and value.lower() in ("true", "yes", "1", "false", "no", "0"):
-        action["clear"] = value.lower() in ("true", "yes", "1")
-    elif kind is str:
-        action[key.lower()] = value
-    else:
-        raise Rejected(40018, f"key '{key}' unknown" if key else f"term '{value}' unknown")
-
-
-def check_actions(actions: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the actions as ntfy hands them on, with ids. Raises Rejected(40018)."""
-    if len(actions) > Limits.ACTIONS:
-        raise Rejected(40018, f"only {Limits.ACTIONS} actions allowed")
-    for given in actions:
-        kind, method = given.get("action", "").lower(), given.get("method", "").upper()
-        if kind not in ("view", "broadcast", "http"):  # 2.17 adds copy
-            raise Rejected(40018, f"parameter 'action' cannot be '{kind}', valid values are "
-                                 "'view', 'broadcast' and 'http'")
-        if not given.get("label"):
-            raise Rejected(40018, "parameter 'label' is required")
-        if kind != "broadcast" and not given.get("url"):
-            raise Rejected(40018, f"parameter 'url' is required for action '{kind}'")
-        if kind == "http" and method in ("GET", "HEAD") and given.get("body"):
-            raise Rejected(40018, f"parameter 'body' cannot be set if method is {method}")
-        given = {**given, "id": event_id(10), "action": kind, "method": method}
-        yield {key: given.get(key, False) for key in ("id", *ACTION_FIELDS)
-               if given.get(key) or key == "clear"}
-
-
-class Request:
-    """One HTTP request; its parameters are found where ntfy looks for them."""
-
-    def __init__(self, head: str) -> None:
-        """Read a request's head. Raises Rejected(400)."""
-        import urllib.parse
-        first, *lines = head.split("\r\n")
-        self.headers: dict[str, str] = {}
-        self.body: bytes | None = b""  # None: too long to be read
-        self.trusted = False
+    def answer(self) -> None:
+        """Answer one request."""
+        from urllib.parse import parse_qsl, unquote
+        path, _, query = self.path.partition("?")
+        keep, self.close_connection = self.close_connection, True
+        self.deadline = time.monotonic() + self.limits.BODY_SECONDS
         try:
-            self.method, target, version = first.split(" ")
-            path, _, query = target.partition("?")
-            self.query = dict(reversed(urllib.parse.parse_qsl(query, max_num_fields=100)))
+            if len(self.ours.open) > self.limits.CONNECTIONS:
+                raise Rejected(42901)
+            self.body = self._body()
+            self.close_connection = keep
+            self.query = dict(reversed(parse_qsl(query)))
+            self.given = {name.lower(): str(value).encode("latin-1").decode("utf-8", "replace")
+                          for name, value in reversed(self.headers.items())}
+            self._route(unquote(path))
+        except Rejected as rejected:
+            self.reply(rejected.status, rejected.body)
+        except OSError:
+            raise
+        except Exception as error:
+            self.ours.log(f"internal error: {error!r}")
+            self.reply(500, Rejected(50001).body)
+        self.deadline = time.monotonic() + self.limits.HEAD_SECONDS
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = do_OPTIONS = answer
+
+    def send_error(self, *about: Any) -> None:
+        """Answer what http.server itself refuses."""
+        self.close_connection = True
+        self.reply(400, Rejected(40000).body)
+
+    def log_message(self, *about: Any) -> None:
+        """Say nothing: the lines of requests hold topics."""
+
+    def _body(self) -> bytes | None:
+        """Return the body, or None where it is too long to be read."""
+        lengths, codings = (self.headers.get_all(name, [])
+                            for name in ("Content-Length", "Transfer-Encoding"))
+        if (codings not in ([], ["chunked"]) or len(lengths + codings) > 1
+                or not all(length.isdecimal() and len(length) < 19 for length in lengths)):
+            raise Rejected(40000)  # two readers could take it for two different requests
+        body = b""
+        for size in self._chunks() if codings else map(int, lengths):
+            while size:  # too much is taken all the same, or its sender would not see the answer
+                part = self.rfile.read(min(size, 65536))
+                if not part:
+                    raise ConnectionError("it left")
+                body, size = body + part[:self.limits.BODY + 1 - len(body)], size - len(part)
+        return body if len(body) <= self.limits.BODY else None
+
+    def _chunks(self) -> Iterator[int]:
+        import re
+        size = -1
+        while size:
+            line = self.rfile.readline(64).partition(b";")[0].strip()
+            if not re.fullmatch(b"[0-9a-fA-F]{1,8}", line):
+                raise Rejected(40000)
+            size = int(line, 16)
+            yield size
+            while self.rfile.readline(1024).strip() and not size:  # trailers
+                continue
+
+    def _route(self, path: str) -> None:
+        import re
+        self.trusted = self._trusted()
+        for methods, form, target in ROUTES:
+            found = re.fullmatch(form, path)
+            if found and self.command in methods.split():
+                if target not in OPEN_ROUTES:
+                    self._admit()
+                if isinstance(target, str):
+                    getattr(self, target)(*found.groups(""))
+                elif isinstance(target, dict):
+                    self.reply(200, target)
+                else:
+                    raise Rejected(target)
+                return
+        raise Rejected(40401)
+
+    def _trusted(self) -> bool:
+        """Return whether the token came along. Raises Rejected(40101, 42909, 50001)."""
+        import base64
+        import contextlib
+        import hmac
+        given, coded = self.given.get("authorization", ""), self.query.get("auth", "")
+        if not self.ours.token:
+            return False
+        try:
+            if coded:  # unpadded; ntfy fails on "="
+                coded = coded.replace("=", "!") + "=" * (-len(coded) % 4)
+                given = base64.b64decode(coded, b"-_", validate=True).decode()
         except ValueError:
-            raise Rejected(400) from None
-        for name, colon, value in (line.partition(":") for line in lines):
-            key = name.lower()
-            if not colon or name.split() != [name] or (  # folded; or read differently by a proxy
-                    key in self.headers and key in ("host", "content-length", "transfer-encoding")):
-                raise Rejected(400)
-            self.headers.setdefault(key, value.strip())
-        self.path, self.chunked = urllib.parse.unquote(path), version == "HTTP/1.1"
-        self.keep = self.chunked and "close" not in self.headers.get("connection", "").lower()
+            raise Rejected(50001) from None
+        scheme, _, secret = given.strip().partition(" ")
+        if scheme.lower() not in ("basic", "bearer"):
+            return False
+        if not self.ours.patience(self.client_address[0], 0):
+            raise Rejected(42909)
+        if scheme.lower() == "basic":
+            with contextlib.suppress(ValueError):
+                secret = base64.b64decode(secret).decode().partition(":")[2]
+        if not hmac.compare_digest(secret.strip().encode(), self.ours.token.encode()):
+            self.ours.patience(self.client_address[0], 1)
+            raise Rejected(40101)
+        return True
+
+    def _admit(self) -> None:
+        """Raise Rejected(40301) for whom `Server` says."""
+        host, origin = self.given.get("host", ""), self.given.get("origin")
+        name, own = host.partition(":")[0], self.ours.base_url.partition("://")[2].split("/")[0]
+        named = host.startswith("[") or name in ("", "localhost") or host == own
+        near = named or name.replace(".", "").isdigit()  # an address: names alone can be rebound
+        asked = self.given.get("sec-fetch-site", "none") in ("none", "same-origin")
+        same = origin is None or origin.partition("://")[2] in {host, own} - {""}
+        if not (self.trusted if self.ours.token else near and asked and same):
+            raise Rejected(40301)
 
     def param(self, *names: str) -> str:
         """Return the first header, else query parameter, of these names that is not empty."""
         import re
         for name in names:
-            value = decode_words(self.headers.get(name, "")).strip()
-            if name == "priority" and re.fullmatch(r"u=\d(,\s*(i|\d))?", value):
-                continue  # RFC 9218: browsers and proxies add it
-            if value:
-                return value
+            value = decode_words(self.given.get(name, "")).strip()
+            if value and not (name == "priority" and re.fullmatch(r"u=\d(,\s*(i|\d))?", value)):
+                return value  # the exception is RFC 9218's, which browsers and proxies add
         return next((self.query[name].strip() for name in names if self.query.get(name)), "")
 
     def flag(self, default: str, *names: str) -> bool:
         """Return a yes/no parameter."""
         return (self.param(*names).lower() or default) in ("1", "yes", "true")
 
-    def tags(self) -> list[str]:
-        """Return the tags, of a message or a filter."""
-        value = self.param("x-tags", "tags", "tag", "ta")
-        return [tag.strip() for tag in value.split(",") if tag.strip()]
+    def several(self, *names: str) -> list[str]:
+        """Return a parameter that is a list."""
+        return [part.strip() for part in self.param(*names).split(",") if part.strip()]
 
-    def filter(self) -> Callable[[Message], bool]:
-        """Return what a stream's filters make of a message. Raises Rejected(40007)."""
+    def filter(self, names: set[str]) -> Callable[[Message], bool]:
+        """Return whether a message is of `names` and passes the filters. Raises Rejected(40007)."""
         exact = {"id": self.param("x-id", "id"), "message": self.param("x-message", "message", "m"),
                  "title": self.param("x-title", "title", "t")}
-        priorities = self.param("x-priority", "priority", "prio", "p").split(",")
-        wanted, tags = {parse_priority(text.strip()) for text in priorities} - {0}, set(self.tags())
+        exact = {key: value for key, value in exact.items() if value}
+        wanted = [parse_priority(p) for p in self.several("x-priority", "priority", "prio", "p")]
+        tags = set(self.several("x-tags", "tags", "tag", "ta"))
 
         def passes(message: Message) -> bool:
-            if message.event != "message" or not (any(exact.values()) or wanted or tags):
+            if message.topic not in names or not (exact or wanted or tags):
+                return message.topic in names
+            if message.event != "message":
                 return True
             fields = message.fields()
-            return (all(fields.get(key) == value for key, value in exact.items() if value)
+            return (exact.items() <= {key: fields.get(key) for key in exact}.items()
                     and (not wanted or fields.get("priority", 3) in wanted)
                     and tags <= set(fields.get("tags", ())))
         return passes
 
-    def take_json(self) -> tuple[str, object]:
-        """Turn a JSON body into headers, as ntfy does; return its topic and its `a4p`."""
+    def subscribe(self, topics: str, form: str) -> None:
+        """Send what was kept, if that is asked for; unless it is a poll, go on with what comes."""
+        from queue import SimpleQueue
+        names, poll = set(topics.split(",")), self.flag("", "x-poll", "poll", "po")
+        if names & RESERVED_TOPICS:
+            raise Rejected(40009)
+        since = parse_since(self.param("x-since", "since", "si") or ("all" if poll else "none"),
+                            int(time.time()))
+        wanted, self.form, self.chunked = self.filter(names), form, self.request_version[-1] == "1"
+        self.close_connection = self.close_connection or not (poll and self.chunked)
+        kind = STREAM_TYPES[form] + "; charset=utf-8"
+        head = self.head(200, Content_Type=kind,
+                         Transfer_Encoding="chunked" if self.chunked else "")
+        if poll:
+            if found := self.hub.replay(since, wanted, names):
+                self.events(found, head, b"0\r\n\r\n" * self.chunked)
+            else:
+                self.reply(200, b"", Content_Type=kind)
+            return
+        queue: SimpleQueue[Message | None] = SimpleQueue()
+        with self.hub.lock:
+            if len(self.hub.listeners) >= self.limits.STREAMS:
+                raise Rejected(42903)
+            kept = self.hub.replay(since, wanted, names)
+            self.hub.listeners[queue] = wanted
+        try:
+            self.events([Message.new("open", topics), *kept], head)
+            self._follow(queue, topics)
+        finally:
+            self.hub.leave(queue)
+
+    def _follow(self, queue: SimpleQueue[Message | None], topics: str) -> None:
+        from queue import Empty
+        due = time.monotonic() + self.limits.KEEPALIVE_SECONDS
+        while not self._left():
+            try:
+                message = queue.get(timeout=max(0.0, min(2.0, due - time.monotonic())))
+                batch = [message] + [queue.get() for _ in range(queue.qsize())]
+                if None in batch:
+                    return
+            except Empty:
+                batch = []
+            if time.monotonic() >= due:
+                due += self.limits.KEEPALIVE_SECONDS
+                batch.append(Message.new("keepalive", topics))
+            self.events(batch)
+
+    def events(self, messages: Iterable[Message | None], head: bytes = b"",
+               end: bytes = b"") -> None:
+        """Send events in the stream's form, with what stands before and behind them."""
+        datas = (message.encode(self.form) for message in messages if message)
+        chunks = (b"%x\r\n%b\r\n" % (len(data), data) for data in datas)
+        self.send([head], chunks if self.chunked else datas, [end])
+
+    def _left(self) -> bool:
+        import socket
+        self.connection.setblocking(False)
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        finally:
+            self.connection.setblocking(True)
+
+    def publish_json(self) -> None:
+        """Publish a JSON body, turned into headers as ntfy does it."""
         import contextlib
         import json
         import re
-        body, extra, value = self.body or b"", None, None
+        body, extra, own, value = self.body or b"", None, 0, None
         with contextlib.suppress(ValueError, RecursionError):  # ntfy ignores what follows it
             value = json.JSONDecoder().raw_decode(body.decode("utf-8", "replace").lstrip())[0]
             extra = value.pop("a4p", None) if isinstance(value, dict) else None
-        extra = extra if isinstance(extra, dict) else None
-        own = len(utf8(json.dumps(extra, ensure_ascii=False))) if extra else 0
-        if self.body is None or len(body) - own >= Limits.JSON:
+            own = len(go_json(extra)) if isinstance(extra, dict) else 0
+        if self.body is None or len(body) - own >= self.limits.JSON:
             raise Rejected(41303)
+        more = {"a4p": extra} if own and max(own, len(body)) < self.limits.JSON_A4P else {}
         fields = typed(value, JSON_FIELDS)
-        if not re.fullmatch(TOPIC, fields.get("topic", "")):
+        if not re.fullmatch(TOPIC_FORM, fields.get("topic", "")):
             raise Rejected(40009)
         actions = [typed(action, ACTION_FIELDS) for action in fields.get("actions", ())]
-        fields.update(actions=json.dumps(actions) if actions else "",
-                      tags=",".join(fields.get("tags", ())),
-                      markdown="yes" if fields.get("markdown") else "",
+        fields.update(actions=json.dumps(actions), tags=",".join(fields.get("tags", ())),
+                      markdown=str(fields.get("markdown", "")),
                       priority=str(fields.get("priority") or ""))
         self.body = utf8(fields.pop("message", "") or "triggered")
-        self.headers.update(("x-" + key.replace("_", "-"), text) for key, text in fields.items())
-        return fields["topic"], extra if len(body) < Limits.JSON_A4P else None
+        self.given.update(("x-" + key.replace("_", "-"), text) for key, text in fields.items())
+        self._admit()  # only now: ntfy looks at the topic first
+        self.publish(fields["topic"], "", **more)
 
-    def text(self) -> str:
-        """Return the message's text. Raises Rejected(40014) where ntfy would make it a file."""
-        if self.body is None or len(self.body) >= Limits.MESSAGE or self.param(
+    def publish(self, topic: str, sequence: str, **more: object) -> None:
+        """Publish what headers, query and body say. Raises Rejected, as ntfy would."""
+        import re
+        param, limits = self.param, self.limits
+        title, icon = param("x-title", "title", "t"), param("x-icon", "icon")
+        tags = self.several("x-tags", "tags", "tag", "ta")
+        sequence = sequence or param("x-sequence-id", "sequence-id", "sid")
+        for code, wrong in ((40049, sequence and not re.fullmatch(TOPIC_FORM, sequence)),
+                            (40021, icon and not re.match("https?://", icon)),
+                            (40001, param("x-email", "x-e-mail", "email", "e-mail", "mail", "e")),
+                            (40057, len(utf8(title)) > limits.TITLE),
+                            (40058, len(utf8(",".join(tags))) > limits.TAGS)):
+            if wrong:
+                raise Rejected(code)
+        if param("x-delay", "delay", "x-at", "at", "x-in", "in"):
+            raise Rejected(40004, "this server delivers at once only")
+        markdown = (self.flag("", "x-markdown", "markdown", "md")
+                    or param("content-type", "content_type").lower() == "text/markdown")
+        self._hand_on(Message.new(
+            "message", topic, limits.KEPT_SECONDS if self.flag("yes", "x-cache", "cache") else 0,
+            sequence, title=title, message=self._text(),
+            priority=parse_priority(param("x-priority", "priority", "prio", "p")), tags=tags,
+            click=param("x-click", "click"), icon=icon, actions=self._actions(),
+            content_type="text/markdown" if markdown else "", **more))
+
+    def _text(self) -> str:
+        if self.body is None or len(self.body) >= self.limits.MESSAGE or self.param(
                 "x-attach", "attach", "a", "x-filename", "filename", "file", "f"):
-            raise Rejected(40014)
+            raise Rejected(40014)  # ntfy would make it a file
         try:
-            text = self.body.decode().strip()
+            return (self.body.decode() if self.body else self.param(
+                "x-message", "message", "m").replace("\\n", "\n")).strip() or "triggered"
         except UnicodeDecodeError:
             raise Rejected(40014) from None
-        if not self.body:
-            text = self.param("x-message", "message", "m").replace("\\n", "\n")
-        return text or "triggered"
 
-    def actions(self) -> list[dict[str, Any]]:
-        """Return the action buttons. Raises Rejected(40018)."""
+    def _actions(self) -> list[Json]:
         import json
         text = self.param("x-actions", "actions", "action")
         try:
@@ -3130,149 +3237,58 @@ class Request:
         except (ValueError, RecursionError):
             raise Rejected(40018, "JSON error: not a list of actions") from None
 
+    def withdraw(self, topic: str, sequence: str, clear: str = "") -> None:
+        """Have clients delete a message, or clear its notification."""
+        event = "message_clear" if clear else "message_delete"
+        self._hand_on(Message.new(event, topic, self.limits.KEPT_SECONDS, sequence))
 
-def compose(request: Request, topic: str, sequence: str, extra: object) -> Message:
-    """Return the message that a request publishes. Raises Rejected, as ntfy would."""
-    import re
-    param, name, now = request.param, event_id(12), int(time.time())
-    title, tags, icon = param("x-title", "title", "t"), request.tags(), param("x-icon", "icon")
-    sequence = sequence or param("x-sequence-id", "sequence-id", "sid")
-    for code, wrong in {
-            40010: topic in RESERVED_TOPICS,
-            40049: sequence and not re.fullmatch(TOPIC, sequence),
-            40021: icon and not re.match("https?://", icon),
-            40001: param("x-email", "x-e-mail", "email", "e-mail", "mail", "e"),
-            40004: param("x-delay", "delay", "x-at", "at", "x-in", "in"),
-            40057: len(utf8(title)) > Limits.TITLE,
-            40058: len(utf8(",".join(tags))) > Limits.TAGS}.items():
-        if wrong:
-            raise Rejected(code, "this server delivers at once only" if code == 40004 else "")
-    markdown = (request.flag("", "x-markdown", "markdown", "md")
-                or param("content-type", "content_type").lower() == "text/markdown")
-    fields = {
-        "id": name, "sequence_id": sequence, "time": now,
-        "expires": now + Limits.KEPT_SECONDS if request.flag("yes", "x-cache", "cache") else 0,
-        "event": "message", "topic": topic, "title": title, "message": request.text(),
-        "priority": parse_priority(param("x-priority", "priority", "prio", "p")), "tags": tags,
-        "click": param("x-click", "click"), "icon": icon, "actions": request.actions(),
-        "content_type": "text/markdown" if markdown else ""}
-    fields = {key: value for key, value in fields.items() if value}
-    try:
-        more = {"a4p": extra} if extra and len(go_json(extra)) < Limits.JSON_A4P else {}
-        return Message(go_json({**fields, **more}))
-    except (ValueError, RecursionError):  # a NaN inside
-        return Message(go_json(fields))
+    def _hand_on(self, message: Message) -> None:
+        if message.topic in RESERVED_TOPICS:
+            raise Rejected(40010)
+        self.hub.publish(message)
+        if self.ours.upstream and message.event == "message":
+            self.ours.wake_phones(message)
+        self.reply(200, message.line)
 
+    def page(self) -> None:
+        """Send the answer page: its own script and style run, and nothing else."""
+        if len(self.path) > 1 and self.flag("", "x-unifiedpush", "unifiedpush", "up"):
+            self.reply(200, {"unifiedpush": {"version": 1}})
+            return
+        self.reply(200, self.ours.page, Content_Type="text/html; charset=utf-8",
+                   Access_Control_Allow_Origin="", Content_Security_Policy=self.ours.policy,
+                   X_Content_Type_Options="nosniff", Referrer_Policy="no-referrer",
+                   Cache_Control="no-store")
 
-class Client(io.RawIOBase):
-    """A connection, in a thread of its own; what it sends and takes must not be late."""
+    def preflight(self) -> None:
+        """Let web pages ask (for browsers the asterisk does not cover Authorization)."""
+        self.reply(200, b"", Access_Control_Allow_Headers="*, Authorization", Content_Type="",
+                   Access_Control_Allow_Methods="GET, PUT, POST, PATCH, DELETE")
 
-    def __init__(self, sock: socket.socket, address: str, limits: type[Limits]) -> None:
-        self.sock, self.address, self.limits, self.deadline = sock, address, limits, 0.0
-        self.input = io.BufferedReader(self, 65536)
+    def head(self, status: int, **headers: object) -> bytes:
+        """Return a response's head; of `headers` (with _ for -) those that are not empty."""
+        named = {"Access_Control_Allow_Origin": "*", "Content_Type": "application/json", **headers,
+                 "Date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()), "X_A4P": 1}
+        lines = [f"{key.replace('_', '-')}: {value}" for key, value in named.items() if value != ""]
+        return "\r\n".join([f"HTTP/1.1 {status} {REASONS[status]}", *lines, "", ""]).encode()
 
-    def readable(self) -> bool:
-        """Return that this can be read, for the buffer's sake."""
-        return True
+    def reply(self, status: int, body: bytes | Json, **headers: object) -> None:
+        """Send a whole response: JSON unless told otherwise."""
+        body = go_json(body) if isinstance(body, dict) else body
+        head = self.head(status, **headers, Content_Length=len(body))
+        self.send([head, body if self.command != "HEAD" else b""])
 
-    def readinto(self, buffer: Any) -> int:
-        """Receive before the deadline (a timeout alone would let a byte a second through)."""
-        self.sock.settimeout(max(0.001, self.deadline - time.monotonic()))
-        return self.sock.recv_into(buffer)
-
-    def _line(self, room: int) -> bytes:
-        line = self.input.readline(room + 1)
-        if len(line) > room:
-            raise Rejected(431)
-        if not line.endswith(b"\n"):
-            raise ConnectionError("it left")
-        return line.rstrip(b"\r\n")
-
-    def read(self) -> Request:  # type: ignore[override]
-        """Return the next request. Raises Rejected, or OSError where the client left or dawdles."""
-        self.deadline = time.monotonic() + self.limits.IDLE_SECONDS
-        self.input.peek(1)
-        self.deadline = time.monotonic() + self.limits.REQUEST_SECONDS
-        lines = [self._line(self.limits.HEAD)]
-        while lines[-1]:
-            lines.append(self._line(self.limits.HEAD - sum(map(len, lines))))
-        request = Request(b"\r\n".join(lines[:-1]).decode("utf-8", "replace"))
-        headers, length = request.headers, request.headers.get("content-length", "0")
-        coding = headers.get("transfer-encoding", "").lower()
-        if not (length.isdigit() and length.isascii() and len(length) < 19) or coding and (
-                coding != "chunked" or "content-length" in headers):
-            raise Rejected(400)
-        if headers.get("expect", "").lower() == "100-continue":
-            self.send([b"HTTP/1.1 100 Continue\r\n\r\n"])
-        request.body = self._chunks() if coding else self._take(int(length))
-        request.keep = request.keep and request.body is not None
-        return request
-
-    def _take(self, size: int) -> bytes | None:
-        data = self.input.read(size) if size <= self.limits.BODY else None
-        if data is not None and len(data) < size:
-            raise ConnectionError("it left")
-        return data
-
-    def _chunks(self) -> bytes | None:
-        import re
-        body = b""
-        while True:
-            size = self._line(64).partition(b";")[0].strip()
-            if not re.fullmatch(b"[0-9a-fA-F]{1,8}", size):
-                raise Rejected(400)
-            if not int(size, 16):
-                while self._line(1024):  # trailers
-                    continue
-                return body
-            more = self._take(int(size, 16))
-            if more is None or len(body) + len(more) > self.limits.BODY:
-                return None
-            body += more
-            self._line(2)
-
-    def send(self, parts: Iterable[bytes]) -> None:
-        """Send `parts`, small ones in one write (Nagle would hold a second back for 40 ms)."""
-        self.sock.settimeout(self.limits.WRITE_SECONDS)
+    def send(self, *parts: Iterable[bytes]) -> None:
+        """Send `parts`, small ones in one write. Raises OSError where they are not taken."""
+        import itertools
         buffer = bytearray()
-        for part in parts:
+        for part in itertools.chain(*parts, [b""]):
             buffer += part
-            if len(buffer) > 65536:
-                self.sock.sendall(buffer)
+            if len(buffer) > 65536 or not part:
+                self.deadline = time.monotonic() + self.limits.WRITE_SECONDS
+                self.connection.sendall(buffer)
                 buffer.clear()
-        self.sock.sendall(buffer)
-
-    def linger(self) -> None:
-        """Take for a second what still comes, so that who sends too much sees the answer."""
-        self.sock.shutdown(1)
-        self.deadline = time.monotonic() + 1
-        while self.input.read1(65536):
-            continue
-
-
-def response(status: int, body: bytes = b"", **headers: str) -> bytes:
-    """Return a whole response: JSON, unless `headers` (with _ for -) say otherwise."""
-    named = {"Access_Control_Allow_Origin": "*", "Content_Type": "application/json", **headers}
-    if "Transfer_Encoding" not in named:
-        named["Content_Length"] = str(len(body))
-    named.update(Date=time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()), X_A4P="1")
-    reasons = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden",
-               404: "Not Found", 413: "Request Entity Too Large", 429: "Too Many Requests",
-               431: "Request Header Fields Too Large", 500: "Internal Server Error"}
-    lines = [f"{key.replace('_', '-')}: {value}" for key, value in named.items() if value]
-    return "\r\n".join([f"HTTP/1.1 {status} {reasons[status]}", *lines, "", ""]).encode() + body
-
-
-ROUTES = (  # methods, path, handler of Server; in ntfy's order
-    ("GET", "/", "page"), ("HEAD", "/", "empty"), ("GET", "/v1/health", "health"),
-    ("OPTIONS", ".*", "options"), ("PUT POST", "/", "publish_json"),
-    ("PUT POST", f"/({TOPIC})(?:/({TOPIC}))?", "publish"),
-    ("DELETE", f"/({TOPIC})/({TOPIC})", "delete"),
-    ("PUT", f"/({TOPIC})/({TOPIC})/(?:read|clear)", "clear"),
-    ("GET", f"/({TOPIC})/()(?:publish|send|trigger)", "publish"),
-    ("GET", f"/({TOPIC}(?:,{TOPIC})*)/(json|sse|raw)", "subscribe"),
-    ("GET", f"/{TOPIC}(?:,{TOPIC})*/ws", "websocket"),
-    ("GET", f"/{TOPIC}(?:,{TOPIC})*/auth", "auth"), ("GET", f"/{TOPIC}", "page"))
+        self.deadline = float("inf")
 
 
 class Server:
@@ -3288,25 +3304,31 @@ class Server:
                  log: Callable[[str], None] = lambda text: None,
                  limits: type[Limits] = Limits) -> None:
         """Bind. Raises A4pError where the port or the file cannot be had."""
-        import queue
-        import selectors
         import socket
-        self.token, self.page, self.base_url, self.log = token, page, base_url.rstrip("/"), log
-        self.limits, self.upstream, self.closing = limits, upstream.rstrip("/"), False
-        self.polls: queue.Queue[Message] = queue.Queue(limits.UPSTREAM)
+        import threading
+        from http.server import BaseHTTPRequestHandler
+        from queue import SimpleQueue
+        from socketserver import ThreadingTCPServer
+        self.token, self.page, self.policy, self.log = token, page, page_policy(page), log
+        self.limits, self.base_url, self.upstream = limits, base_url.rstrip("/"), upstream
+        self.closing, self.thread = False, threading.Thread(target=self.serve_forever, daemon=True)
+        self.open: set[Exchange] = set()
+        self.polls: SimpleQueue[Message] = SimpleQueue()
         self.failures: dict[str, tuple[float, float]] = {}
-        self.clients: set[Client] = set()
-        self.threads: list[threading.Thread] = []
+        handler = type("Handler", (Exchange, BaseHTTPRequestHandler), {"ours": self})
+        listen = type("Listen", (ThreadingTCPServer,), {
+            "address_family": socket.AF_INET6 if ":" in host else socket.AF_INET,
+            "allow_reuse_address": os.name == "posix", "request_queue_size": 128,
+            "daemon_threads": True, "block_on_close": False, "timeout": 0.25,
+            "verify_request": lambda *about: len(self.open) < 2 * limits.CONNECTIONS,
+            "handle_error": lambda *about: None})  # it left
         try:
-            self.listener = socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+            self.tcp = listen((host, port), handler)
         except OSError as error:
             raise A4pError("listen", address=f"{host}:{port}", detail=error.strerror) from None
-        self.listener.setblocking(False)
-        self.selector, (self.waker, self.wake) = selectors.DefaultSelector(), socket.socketpair()
-        name, self.port = self.listener.getsockname()[:2]
-        name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)
-        self.url = f"http://[{name}]:{self.port}" if ":" in name else f"http://{name}:{self.port}"
+        name, self.port = self.tcp.server_address[:2]
+        self.address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name), self.port
+        self.url = "http://{}:{}".format(f"[{name}]" if ":" in name else name, self.port)
         self.hub = Hub(store, limits, log)
 
     def __enter__(self) -> Server:
@@ -3317,17 +3339,8 @@ class Server:
 
     def start(self) -> Server:
         """Serve in a background thread."""
-        import threading
-        self.threads = [threading.Thread(target=self.serve_forever, daemon=True)]
-        self.threads[0].start()
+        self.thread.start()
         return self
-
-    def close(self) -> None:
-        """Make `serve_forever` end, and wait for a background thread. Fit for signal handlers."""
-        self.closing = True
-        self.wake.send(b"x")
-        for thread in self.threads:
-            thread.join(5)
 
     def serve_forever(self) -> None:
         """Serve until `close`; then cut every connection and close the file."""
@@ -3335,117 +3348,39 @@ class Server:
         import threading
         if self.upstream:
             threading.Thread(target=self._forward, daemon=True).start()
-        self.selector.register(self.listener, 1)
-        self.selector.register(self.waker, 1)
         while not self.closing:
-            for key, _ in self.selector.select():
-                if key.fileobj is self.listener:
-                    self._accept()
-                elif key.data:  # a listener left, or talks out of turn
-                    self._unwatch(key.fileobj)
-                    key.data.queue.put(None)
-        self.listener.close()
-        for client in tuple(self.clients):
-            with contextlib.suppress(OSError):
-                client.sock.shutdown(2)
-        with self.hub.lock:
-            for stream in tuple(self.hub.streams):
-                self.hub.leave(stream)
+            self.tcp.handle_request()
+            self._cut(time.monotonic())
+            time.sleep(0.001)  # or it would spin while there are no descriptors left
+        self.tcp.server_close()
+        self._cut(float("inf"))
+        with self.hub.lock, contextlib.suppress(OSError):
+            for queue in tuple(self.hub.listeners):
+                self.hub.leave(queue)
             if self.hub.file:
                 self.hub.file.close()
 
-    def _unwatch(self, sock: Any) -> None:
+    def _cut(self, now: float) -> None:
         import contextlib
-        with contextlib.suppress(KeyError, ValueError):
-            self.selector.unregister(sock)
+        for exchange in tuple(self.open):
+            if exchange.deadline <= now:
+                with contextlib.suppress(OSError):
+                    exchange.connection.shutdown(2)
 
-    def _accept(self) -> None:
+    def close(self) -> None:
+        """Make `serve_forever` end, and wait for a background thread. Fit for signal handlers."""
+        import contextlib
         import socket
-        import threading
-        try:
-            sock, address = self.listener.accept()
-        except OSError as error:  # gone already, or out of descriptors
-            self.log(f"cannot accept a connection: {error.strerror}")
-            time.sleep(0.05)
-            return
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client = Client(sock, address[0], self.limits)
-        self.clients.add(client)
-        threading.Thread(target=self._talk, args=(client,), daemon=True).start()
+        self.closing = True
+        with contextlib.suppress(OSError):
+            socket.create_connection(self.address, 1).close()  # wakes it
+        if self.thread.ident:
+            self.thread.join(5)
 
-    def _talk(self, client: Client) -> None:
-        import contextlib
-        with contextlib.suppress(OSError), client.sock:
-            keep = True
-            while keep and not self.closing:
-                keep = False
-                try:
-                    if len(self.clients) > self.limits.CONNECTIONS:
-                        raise Rejected(42901)
-                    request = client.read()
-                    answer = self._answer(request, client)
-                    keep = request.keep
-                except Rejected as refused:
-                    answer = response(refused.status, go_json(refused.body))
-                client.send([answer])
-            client.linger()
-        self.clients.discard(client)
-
-    def _answer(self, request: Request, client: Client) -> bytes:
-        import re
-        try:
-            request.trusted = self._trusted(request, client.address)
-            for methods, path, name in ROUTES:
-                found = re.fullmatch(path, request.path)
-                if found and request.method in methods.split():
-                    if name not in ("page", "empty", "health", "options", "publish_json"):
-                        self._admit(request)
-                    handler = getattr(self, "_" + name)
-                    return bytes(handler(request, client, *found.groups("")))
-            raise Rejected(40401)
-        except Rejected as refused:
-            return response(refused.status, b"" if request.method == "HEAD"
-                            else go_json(refused.body))
-        except OSError:
-            raise
-        except Exception as error:
-            self.log(f"internal error: {error!r}")
-            raise Rejected(50001) from None
-
-    def _trusted(self, request: Request, address: str) -> bool:
-        """Return whether the token came along. Raises Rejected(40101, 42909, 50001)."""
-        import base64
-        import hmac
-        given = request.headers.get("authorization", "")
-        coded = request.query.get("authorization", "") or request.query.get("auth", "")
-        try:
-            if coded:
-                if "=" in coded:
-                    raise ValueError("padding")
-                given = base64.b64decode(coded + "=" * (-len(coded) % 4), "-_", True).decode()
-        except ValueError:
-            raise Rejected(50001) from None
-        scheme, _, secret = given.strip().partition(" ")
-        if not self.token or scheme.lower() not in ("basic", "bearer"):
-            return False
-        if not self._patience(address, 0):
-            raise Rejected(42909)
-        if scheme.lower() == "basic":
-            try:
-                secret = base64.b64decode(secret).decode().partition(":")[2]
-            except ValueError:
-                secret = ""
-        if hmac.compare_digest(secret.strip().encode(), self.token.encode()):
-            return True
-        self._patience(address, 1)
-        raise Rejected(40101)
-
-    def _patience(self, address: str, cost: int) -> bool:
-        """Return whether an address (of IPv6: its /64) may try again, after `cost` failures."""
-        import ipaddress
-        if ":" in address:
-            address = ipaddress.ip_address(address.partition("%")[0]).exploded[:19]
-        full, now = float(self.limits.FAILURES), time.monotonic()
+    def patience(self, address: str, cost: int) -> bool:
+        """Return whether an address (of IPv6: its /64) may try a login, after `cost` failures."""
+        address, now = ":".join(address.split(":")[:4]), time.monotonic()
+        full = float(self.limits.FAILURES)
         with self.hub.lock:
             left, then = self.failures.pop(address, (full, now))
             left = min(full, left + (now - then) / self.limits.FAILURE_SECONDS) - cost
@@ -3454,135 +3389,39 @@ class Server:
                 del self.failures[next(iter(self.failures))]
         return left >= 1
 
-    def _admit(self, request: Request) -> None:
-        """Raise Rejected(40301) for whom the class says."""
-        import ipaddress
-        import urllib.parse
-        host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        own = urllib.parse.urlsplit(self.base_url).netloc
-        if self.token:
-            known = request.trusted
+    def wake_phones(self, message: Message) -> None:
+        """Have the upstream push an empty message to iOS, whose app then fetches this one."""
+        if self.polls.qsize() < self.limits.UPSTREAM:
+            self.polls.put(message)
         else:
-            name = urllib.parse.urlsplit("//" + host).hostname or ""
-            try:
-                known = bool(ipaddress.ip_address(name))
-            except ValueError:
-                known = not host or host == own or name == "localhost"
-            site = request.headers.get("sec-fetch-site", "none")
-            known = known and site in ("none", "same-origin") and (
-                origin is None or urllib.parse.urlsplit(origin).netloc in (host, own or host))
-        if not known:
-            raise Rejected(40301)
-
-    def _page(self, request: Request, client: Client) -> bytes:
-        if request.path != "/" and request.flag("", "x-unifiedpush", "unifiedpush", "up"):
-            return response(200, go_json({"unifiedpush": {"version": 1}}))
-        policy = ("default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; "
-                  f"form-action 'none'; frame-ancestors 'none'; script-src {self._hash('script')}; "
-                  f"style-src {self._hash('style')}")
-        return response(200, self.page, Content_Type="text/html; charset=utf-8",
-                        Access_Control_Allow_Origin="", Content_Security_Policy=policy,
-                        X_Content_Type_Options="nosniff", Referrer_Policy="no-referrer",
-                        Cache_Control="no-store")
-
-    def _hash(self, tag: str) -> str:
-        import base64
-        import hashlib
-        import re
-        parts = re.findall(f"<{tag}>(.*?)</{tag}>".encode(), self.page, re.DOTALL)
-        return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(part).digest()).decode()}'"
-                        for part in parts) or "'none'"
-
-    def _empty(self, request: Request, client: Client) -> bytes:
-        return response(200, Access_Control_Allow_Origin="", Content_Type="")
-
-    def _health(self, request: Request, client: Client) -> bytes:
-        return response(200, go_json({"healthy": True}))
-
-    def _auth(self, request: Request, client: Client) -> bytes:
-        return response(200, go_json({"success": True}))
-
-    def _options(self, request: Request, client: Client) -> bytes:
-        return response(200, Content_Type="", Access_Control_Allow_Headers="*, Authorization",
-                        Access_Control_Allow_Methods="GET, PUT, POST, PATCH, DELETE")
-
-    def _websocket(self, request: Request, client: Client) -> bytes:
-        raise Rejected(40016)  # no WebSocket here: apps fall back to, or can be set to, JSON
-
-    def _publish_json(self, request: Request, client: Client) -> bytes:
-        topic, extra = request.take_json()
-        self._admit(request)  # ntfy looks at the topic first
-        return self._hand_on(compose(request, topic, "", extra))
-
-    def _publish(self, request: Request, client: Client, topic: str, sequence: str) -> bytes:
-        return self._hand_on(compose(request, topic, sequence, None))
-
-    def _delete(self, request: Request, client: Client, topic: str, sequence: str) -> bytes:
-        return self._hand_on(Message.control("message_delete", topic, sequence_id=sequence))
-
-    def _clear(self, request: Request, client: Client, topic: str, sequence: str) -> bytes:
-        return self._hand_on(Message.control("message_clear", topic, sequence_id=sequence))
-
-    def _hand_on(self, message: Message) -> bytes:
-        import queue
-        if message.topic in RESERVED_TOPICS:
-            raise Rejected(40010)
-        self.hub.publish(message)
-        if self.upstream and message.event == "message":
-            try:
-                self.polls.put_nowait(message)
-            except queue.Full:
-                self.log(f"too many poll requests wait for {self.upstream}: one dropped")
-        return response(200, message.line)
+            self.log(f"{self.upstream} is too slow: a poll request is dropped")
 
     def _forward(self) -> None:
-        """Send poll requests: they make Apple's push wake the iOS app, which then fetches."""
         import hashlib
         import urllib.request
         while True:
             message = self.polls.get()
             topic = hashlib.sha256(f"{self.base_url}/{message.topic}".encode()).hexdigest()
+            request = urllib.request.Request(f"{self.upstream.rstrip('/')}/{topic}", b"",
+                                             {"X-Poll-ID": message.id}, method="POST")
             try:
-                request = urllib.request.Request(f"{self.upstream}/{topic}", b"", method="POST",
-                                                 headers={"X-Poll-ID": message.id})
-                with urllib.request.urlopen(request, timeout=self.limits.UPSTREAM_SECONDS):
-                    continue
+                urllib.request.urlopen(request, timeout=self.limits.UPSTREAM_SECONDS).close()
             except (OSError, ValueError) as error:
                 self.log(f"poll request to {self.upstream} failed: {error}")
 
-    def _subscribe(self, request: Request, client: Client, topics: str, form: str) -> bytes:
-        import itertools
-        names, poll = set(topics.split(",")), request.flag("", "x-poll", "poll", "po")
-        if names & RESERVED_TOPICS:
-            raise Rejected(40009)
-        since = parse_since(request.param("x-since", "since", "si") or ("all" if poll else "none"),
-                            int(time.time()))
-        stream = Feed(names, request.filter())
-        kinds = {"json": "application/x-ndjson", "sse": "text/event-stream", "raw": "text/plain"}
-        kind = {"Content_Type": kinds[form] + "; charset=utf-8"}
 
-        def parts(messages: Iterable[Message]) -> Iterator[bytes]:
-            for message in filter(stream.wanted, messages):
-                data = message.encode(form)
-                yield b"%x\r\n%b\r\n" % (len(data), data) if request.chunked else data
-        head = response(200, Transfer_Encoding="chunked" if request.chunked else "", **kind)
-        if poll:
-            found = [m for m in self.hub.replay(names, since) if stream.wanted(m)]
-            client.send(itertools.chain([head], parts(found), [b"0\r\n\r\n"] * request.chunked)
-                        if found else [response(200, **kind)])
-            return b""
-        request.keep = False
-        replay = self.hub.join(stream, since)
-        try:
-            self.selector.register(client.sock, 1, stream)
-            opened = Message.control("open", topics)
-            client.send(itertools.chain([head], parts([opened]), parts(replay)))
-            for batch in stream.batches(self.limits.KEEPALIVE_SECONDS, topics):
-                client.send(parts(batch))
-        finally:
-            self._unwatch(client.sock)
-            self.hub.leave(stream)
-        return b""
+def page_policy(page: bytes) -> str:
+    """Return the Content-Security-Policy that lets only the page's own script and style work."""
+    import base64
+    import hashlib
+    import re
+    policy = ("default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; "
+              "form-action 'none'; frame-ancestors 'none'")
+    for kind in ("script", "style"):
+        parts = re.findall(f"<{kind}>(.*?)</{kind}>".encode(), page, re.DOTALL)
+        hashes = [base64.b64encode(hashlib.sha256(part).digest()).decode() for part in parts]
+        policy += f"; {kind}-src " + (" ".join(f"'sha256-{code}'" for code in hashes) or "'none'")
+    return policy
 
 
 # === Setting up: hook lines, DSH's plugin ===================================
@@ -3592,7 +3431,6 @@ def hook_line(state: State, agent: str) -> str:
     """The shell line for an agent's config: silent and free of cost in mode home, and where
     python or a4p.py have gone (measured: an exit status of 2 makes Claude Code deny the call)."""
     import shlex
-
     out = shlex.quote(os.path.join(state.home, "out"))
     script = shlex.quote(os.path.abspath(__file__))
     python = shlex.quote(sys.executable)
@@ -3724,7 +3562,6 @@ class DshMount:
 
     def _block(self) -> str:
         import json
-
         return (f"- insert:\n    - id: a4p\n      name: {json.dumps(self.plugin)}\n"
                 f"      config: {json.dumps(self.config)}\n{self.end}\n")
 
@@ -3740,7 +3577,6 @@ class DshMount:
     def _without(self, text: str) -> str:
         """The text as it was before a4p's entry."""
         import re
-
         form = rf"^{self.begin}(?P<was> was \[\])?\n.*?^{self.end}\n"
         return re.sub(form, lambda found: "[]\n" if found["was"] else "", text, flags=re.M | re.S)
 
@@ -3832,7 +3668,6 @@ def cmd_status(options: Options) -> int:
 def print_json(value: Json) -> None:
     """One line of JSON on stdout."""
     import json
-
     print(json.dumps(value))
 
 
@@ -3934,7 +3769,6 @@ def cmd_setup(options: Options) -> int:
     print(options.say("setup_done", file=config.path, topic=config.topic), end="\n\n")
     print(options.say("setup_phone", server=config.server, topic=config.topic), end="\n\n")
     import json
-
     for agent, file in AGENT_FILES.items():
         print(options.say("setup_hooks", agent=AGENTS[agent].title, file=file))
         print(json.dumps(hook_config(state, agent), indent=2, ensure_ascii=False), end="\n\n")
@@ -3962,7 +3796,6 @@ def cmd_uninstall(options: Options) -> int:
 def cmd_serve(options: Options) -> int:
     """Run the embedded server until a signal ends it; raises UsageError."""
     import contextlib
-
     state = options.state
     host, _, port = options.listen.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
@@ -4005,7 +3838,6 @@ def show_link(options: Options, server: Server, host: str, token: str) -> None:
 def lan_address(host: str) -> str:
     """The address of this machine in its network, where `host` means all of them."""
     import socket
-
     if host not in ("0.0.0.0", "::"):
         return host
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -4029,7 +3861,6 @@ def cmd_demo(options: Options) -> int:
     """The whole main job on this machine: a server, a question, the JSON that comes out."""
     import json
     import tempfile
-
     with tempfile.TemporaryDirectory() as folder, Server("127.0.0.1", 0) as server:
         state = State(folder)
         topic = "a4p-" + random_id(26)
@@ -4053,7 +3884,6 @@ class DemoPhone:
 
     def __init__(self, options: Options, ntfy: Ntfy, topic: str) -> None:
         import threading
-
         self.options = options
         self.ntfy = ntfy
         self.topic = topic
@@ -4136,7 +3966,6 @@ COMMANDS: dict[str, tuple[Any, str, str, str, list[tuple[tuple[str, ...], Json]]
 def parser(lang: str) -> Any:
     """The argument parser; every command's help ends with an example."""
     import argparse
-
     top = argparse.ArgumentParser(prog="a4p.py", description=(__doc__ or "").split("\n")[0])
     top.add_argument("--version", action="version", version="a4p " + VERSION)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
