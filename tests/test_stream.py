@@ -14,6 +14,7 @@ from conftest import HookRun
 from gate import Gate
 from homes import Home
 from phones import Phone
+from proxies import Passing, proxy
 from test_asking import DB, claude, delivered
 
 Start = Callable[..., HookRun]
@@ -155,64 +156,33 @@ def test_each_reply_is_taken_once_by_all_processes(tmp_path: Path) -> None:
 def test_a_stream_that_never_opens_is_replaced_by_polling(
         home: Home, hook: Start, server: str) -> None:
     """A proxy that buffers the stream lets publishes and polls pass."""
-    import http.server
 
-    class Buffering(http.server.BaseHTTPRequestHandler):
+    class Buffering(Passing):
         def do_GET(self) -> None:
-            if "poll=1" not in self.path:
+            if "poll=1" in self.path:
+                self.forward(None)
+            else:
                 time.sleep(30)
-                return
-            self._pass(None)
 
-        def do_POST(self) -> None:
-            self._pass(self.rfile.read(int(self.headers["Content-Length"])))
-
-        def _pass(self, body: bytes | None) -> None:
-            import urllib.request
-
-            request = urllib.request.Request(server + self.path, data=body, method=self.command)
-            with urllib.request.urlopen(request, timeout=10) as reply:
-                found = reply.read()
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(found)
-
-        def log_message(self, *args: object) -> None:
-            return
-
-    proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Buffering)
-    proxy.daemon_threads = True
-    threading.Thread(target=proxy.serve_forever, daemon=True).start()
     phone = direct_phone(server, home)
-    home.configure(server=f"http://127.0.0.1:{proxy.server_address[1]}")
-    run = hook("claude", claude(DB))
-    phone.push()
-    phone.type("2")
-    assert run.answers() == {"Which database?": "SQLite"}
+    with proxy(Buffering, server) as url:
+        home.configure(server=url)
+        run = hook("claude", claude(DB))
+        phone.push()
+        phone.type("2")
+        assert run.answers() == {"Which database?": "SQLite"}
     phone.close()
-    proxy.shutdown()
-    proxy.server_close()
 
 
 def test_a_redirect_is_not_followed_and_named(home: Home, hook: Start) -> None:
-    import http.server
-
-    class Moved(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Moved(Passing):
+        def forward(self, body: bytes | None) -> None:
             self.send_response(301)
             self.send_header("Location", "https://elsewhere.example/x")
             self.end_headers()
 
-        do_GET = do_POST
-
-        def log_message(self, *args: object) -> None:
-            return
-
-    moved = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Moved)
-    threading.Thread(target=moved.serve_forever, daemon=True).start()
-    home.configure(server=f"http://127.0.0.1:{moved.server_address[1]}")
-    assert hook("claude", claude(DB)).output() is None
+    with proxy(Moved, "") as url:
+        home.configure(server=url)
+        assert hook("claude", claude(DB)).output() is None
     assert "set `server` to https://elsewhere.example" in (home.path / "a4p.log").read_text()
     assert json.loads(home.run("status", "--json"))["waiting"] == []
-    moved.shutdown()
-    moved.server_close()

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-SOON = 15.0  # seconds: the longest that a push may take
+BOOT = 60.0  # seconds: the longest that an agent may take to ask
+SOON = 10.0  # seconds: the longest that anything may take once it was asked for
 OK = 200
 
 Push = dict[str, Any]
@@ -24,6 +25,7 @@ class Phone:
         self._address, self.topic = urlsplit(server).netloc, topic
         self.pushes: list[Push] = []
         self._later: dict[str, list[Push]] = {}  # what replaced a push, by sequence id
+        self._deleted: list[Push] = []
         self._news = threading.Condition()
         self._stream = http.client.HTTPConnection(self._address, timeout=90)
         self._stream.request("GET", f"/{topic}/json?since=all")
@@ -38,13 +40,18 @@ class Phone:
         self._thread.join()
         self._stream.close()
 
-    def push(self, n: int = 0, timeout: float = SOON) -> Push:
+    def push(self, n: int = 0, timeout: float = BOOT) -> Push:
         """Wait for the n-th push of the topic."""
         return self._await(lambda: self.pushes[n:], timeout, f"push {n}")
 
     def replaced(self, push: Push, timeout: float = SOON) -> Push:
         """Wait for what replaces this push."""
         return self._await(lambda: self._later[_sequence(push)], timeout, "replacement")
+
+    def deleted(self, push: Push, timeout: float = SOON) -> Push:
+        """Wait for the event that takes this push away."""
+        return self._await(lambda: [event for event in self._deleted
+                                    if _sequence(event) == _sequence(push)], timeout, "delete")
 
     def tap(self, push: Push, place: int) -> None:
         """Tap a button: do exactly what it says, as the apps do."""
@@ -76,9 +83,12 @@ class Phone:
                 self._take(json.loads(line))
 
     def _take(self, event: Push) -> None:
-        if event["event"] != "message" or "title" not in event:
-            return  # a keepalive; words that the user typed
         with self._news:
+            if event["event"] == "message_delete":
+                self._deleted.append(event)
+                self._news.notify_all()
+            if event["event"] != "message" or "title" not in event:
+                return  # a keepalive; words that the user typed
             known = self._later.setdefault(_sequence(event), [])
             first = all(_sequence(event) != _sequence(push) for push in self.pushes)
             (self.pushes if first else known).append(event)
