@@ -26,7 +26,8 @@ $(VENV)/python:
 	@touch $@
 
 $(VENV)/test: $(VENV)/python Makefile
-	$(BIN)/python -m pip install -q --disable-pip-version-check pytest pytest-timeout hypothesis zxing-cpp pillow
+	$(BIN)/python -m pip install -q --disable-pip-version-check pytest pytest-timeout hypothesis
+	$(BIN)/python -m pip install -q --disable-pip-version-check --only-binary zxing-cpp zxing-cpp
 	@touch $@
 
 $(VENV)/lint: $(VENV)/python Makefile
@@ -34,7 +35,7 @@ $(VENV)/lint: $(VENV)/python Makefile
 	@touch $@
 
 $(VENV)/e2e: $(VENV)/python Makefile
-	$(BIN)/python -m pip install -q --disable-pip-version-check selenium
+	$(BIN)/python -m pip install -q --disable-pip-version-check playwright
 	@touch $@
 
 clean:

@@ -1293,7 +1293,10 @@ class Push:
     def aside(self, text: str, actions: Sequence[Json] = ()) -> Json:
         """A word about this question, such as a reply asked back."""
         self.asides = True
-        return self._message(self.id + "b", text, **({"actions": actions} if actions else {}))
+        more: Json = {"actions": actions} if actions else {}
+        if self.embedded:
+            more["a4p"] = {"v": 1, "deadline": int(self.deadline)}
+        return self._message(self.id + "b", text, **more)
 
     def button(self, label: str, reply: str, question_id: str) -> Json:
         """An http action that sends `reply` to a question."""
@@ -1604,6 +1607,7 @@ class Wait:
             return Outcome("answered", Answer([], text.strip()))
         self.asked_back = fold(text)
         self.deadline = time.monotonic() + self.talk.timeout
+        self.push.deadline = time.time() + self.talk.timeout
         marks = f"{question.marks[0]}-{question.marks[-1]}"
         key = "not_listed" if question.words else "only_listed"
         self._aside(self.push.say(key, reply=cut_end(text.strip(), 200), marks=marks))
@@ -1951,17 +1955,26 @@ class Watch:
     def __init__(self, call: Call) -> None:
         pid = os.environ.get("CLAUDE_PID", "")
         self.agent = int(pid) if call.agent is AGENTS["claude"] and pid.isdecimal() else 0
-        self.born = process_stamp(self.agent) if self.agent else ""
         self.parent = os.getppid()
         beside = call.payload["hook_event_name"] == "PermissionRequest"
         self.transcript = Transcript(call) if beside else None
 
     def ended(self) -> str:
         """"" while it does, else the state to end with."""
-        gone = self.agent and process_stamp(self.agent) != self.born
-        if gone or os.getppid() != self.parent:
+        if os.getppid() != self.parent or (self.agent and not alive(self.agent)):
             return "withdrawn"
         return "desk" if self.transcript and self.transcript.decided() else ""
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this pid is there (os.kill would end it on Windows: True there)."""
+    try:
+        os.kill(pid, 0) if sys.platform != "win32" else None
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def release(number: int, frame: object) -> None:
@@ -3834,7 +3847,8 @@ def show_link(options: Options, server: Server, host: str, token: str) -> None:
     base = options.base_url or server.url.replace(f"//{host}:", f"//{lan_address(host)}:")
     link = f"{base}/{options.state.config.topic}" + (f"#t={token}" if token else "")
     print(options.say("serve_link", link=link))
-    print("\n".join(qr_lines(link)), flush=True)
+    form = QR_ANSI if sys.stdout.isatty() else "{}"
+    print("\n".join(map(form.format, qr_lines(link))), flush=True)
 
 
 def lan_address(host: str) -> str:
