@@ -56,6 +56,7 @@ EXTRA_LIMIT = 16_000  # bytes of JSON with the `a4p` key, for the embedded serve
 TITLE_LIMIT = 250  # bytes
 BUTTONS = 3  # ntfy refuses a fourth action: 400/40018
 TEXT_FLOOR = 240  # bytes of question text that are worth a push
+BUTTON_SHOWN = 60  # bytes of a button's label
 LABEL_SHOWN = 48  # bytes of a label once labels are shortened
 LOG_LIMIT = 1_000_000  # bytes of a4p.log; the older half goes
 HOOK_TIMEOUT = 86_400  # seconds, written into the agents' configs
@@ -125,10 +126,10 @@ PHONE = {
     "tap": ("Tap a button, or type your own words.", "点按钮，或直接输入文字。"),
     "number": ("Reply with the number, or your own words.", "回复编号，或直接输入文字。"),
     "letter": ("Reply with the letter, or your own words.", "回复字母，或直接输入文字。"),
-    "numbers": ("Several may be chosen: reply with the numbers, such as 1,3.",
-                "可多选：回复编号，例如 1,3。"),
-    "letters": ("Several may be chosen: reply with the letters, such as A,C.",
-                "可多选：回复字母，例如 A,C。"),
+    "numbers": ("Several may be chosen: reply with the numbers, such as {some}.",
+                "可多选：回复编号，例如 {some}。"),
+    "letters": ("Several may be chosen: reply with the letters, such as {some}.",
+                "可多选：回复字母，例如 {some}。"),
     "words": ("Reply with your own words.", "请直接输入文字回复。"),
     "tagged": ("Several questions wait: begin a typed reply with {tag}.",
                "有多个问题在等：输入回复时请以 {tag} 开头。"),
@@ -173,9 +174,8 @@ MESSAGES = {
     "no_answer": ("nobody answered in time", "没有人及时回答"),
     "not_waiting": ("the question was released", "问题已放回终端"),
     "withdrawn_cli": ("withdrawn", "已撤回"),
-    "config_json": ("{file}, line {line}: not JSON ({detail}) - mend the line or run: "
-                    "a4p.py setup",
-                    "{file} 第 {line} 行：不是 JSON（{detail}）- 请修正或运行：a4p.py setup"),
+    "config_json": ("{file}, line {line}: not JSON ({detail}) - mend that line",
+                    "{file} 第 {line} 行：不是 JSON（{detail}）- 请修正该行"),
     "config_value": ("{file}, line {line}: {name} must be {want} - mend it",
                      "{file} 第 {line} 行：{name} 必须是 {want} - 请修正"),
     "env_value": ("{name} must be {want} - mend or unset it",
@@ -220,6 +220,7 @@ MESSAGES = {
     "serve_link": ("On the phone: {link}", "手机打开：{link}"),
     "stdin_slow": ("stdin was not complete within {seconds} s", "{seconds} 秒内没有读完标准输入"),
     "stdin_big": ("stdin is over {limit} bytes", "标准输入超过 {limit} 字节"),
+    "usage": ("{detail} - see {prog} --help", "{detail} - 请看 {prog} --help"),
     "stdin_json": ("stdin is not JSON: {detail}", "标准输入不是 JSON：{detail}"),
     "unexpected": ("unexpected {detail} - see {file}", "意外错误 {detail} - 见 {file}"),
     "setup_done": ("Saved {file} (topic {topic}).", "已保存 {file}（主题 {topic}）。"),
@@ -316,7 +317,7 @@ def read_out(home: str) -> Out | None:
         return None
     if first and not (first.isascii() and first.isdigit()):
         return None  # not ours: fail towards the terminal
-    until = int(first) if first else None
+    until = min(int(first), 253_402_300_799) if first else None  # the year 9999 is for ever
     if until is not None and until <= time.time():
         remove(path)
         return None
@@ -382,10 +383,11 @@ class Log:
 
     def line(self, text: str, *details: str) -> None:
         """Add a line, `details` indented below it. A log that cannot be written is no error."""
-        rows = [plain(text, 500)] + ["    " + plain(row, 500) for row in details]
-        entry = time.strftime("%Y-%m-%d %H:%M:%S ") + "\n".join(rows) + "\n"
-        for secret, shown in self.hidden.items():
-            entry = entry.replace(secret, shown)
+        rows = [text, *details]
+        for secret, shown in self.hidden.items():  # before a cut leaves a part of one
+            rows = [row.replace(secret, shown) for row in rows]
+        entry = "\n    ".join(plain(row, 500) for row in rows) + "\n"
+        entry = time.strftime("%Y-%m-%d %H:%M:%S ") + entry
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
         try:
             with os.fdopen(os.open(self.path, flags, 0o600), "ab") as file:
@@ -394,7 +396,7 @@ class Log:
             if size > LOG_LIMIT:
                 with open(self.path, "rb") as old:
                     old.seek(size - LOG_LIMIT // 2)
-                    write_private(self.path, old.read().partition(b"\n")[2].decode("utf-8"))
+                    write_private(self.path, str(old.read().partition(b"\n")[2], "utf-8", "replace"))
         except (OSError, ValueError, A4pError):
             return  # a full disk must not cost an answer
 
@@ -444,21 +446,26 @@ class Config(dict[str, "Any"]):
     """What `config.json` and the environment say, as attributes, too; raises UsageError."""
 
     def __init__(self, home: str) -> None:
+        import contextlib
+        import re
         super().__init__({key: row[0] for key, row in SETTINGS.items()})
         self.path = os.path.join(home, "config.json")
         self.stored, text = read_json(self.path)
         for key in SETTINGS.keys() & self.stored.keys():
             if not setting_fits(key, self.stored[key]):
-                line = text[: max(0, text.find(f'"{key}"'))].count("\n") + 1
+                found = re.search(rf'"{key}"\s*:', text)
+                line = text[: found.start() if found else 0].count("\n") + 1
                 raise UsageError("config_value", file=self.path, line=line, name=key,
                                  want=SETTINGS[key][2])
             self[key] = self.stored[key]
         for name, key in ENVIRONMENT.items():
             value: Any = os.environ.get(name, "")
-            if value:
-                self[key] = seconds_of(value) if key == "timeout" else value
-                if not setting_fits(key, self[key]):
-                    raise UsageError("env_value", name=name, want=SETTINGS[key][2])
+            if value and key == "timeout":
+                with contextlib.suppress(UsageError):  # what it must be is said below
+                    value = seconds_of(value)
+            if value and not setting_fits(key, value):
+                raise UsageError("env_value", name=name, want=SETTINGS[key][2])
+            self[key] = value or self[key]
         self["server"] = self.server.rstrip("/")
         self["lang"] = resolve_lang(self.lang)
 
@@ -1273,7 +1280,8 @@ class Push:
         """
         labels = self.question.labels
         tap = (self.may_tap and not self.question.multi and 0 < len(labels) <= BUTTONS
-               and all(map(str.isprintable, labels)))  # others would not come back whole
+               and all(map(str.isprintable, labels))  # others would not come back whole
+               and len({cut_end(label, BUTTON_SHOWN) for label in labels}) == len(labels))
         for aim, limit in ((WHOLE_AIM, WHOLE_AIM), (BODY_LIMIT, MESSAGE_LIMIT)):
             for described, taps, shown in ((True, tap, 0), (False, tap, 0), (False, False, 0),
                                            (False, False, LABEL_SHOWN)):
@@ -1300,9 +1308,9 @@ class Push:
 
     def button(self, label: str, reply: str, question_id: str) -> Json:
         """An http action that sends `reply` to a question."""
-        return {"action": "http", "label": cut_end(label, 60), "method": "POST", "body": reply,
+        return {"action": "http", "label": cut_end(label, BUTTON_SHOWN), "method": "POST",
                 "url": f"{self.reply_url}?title={question_id}", "headers": self.headers,
-                "clear": True}
+                "body": reply, "clear": True}
 
     def _message(self, sequence_id: str, text: str, **more: object) -> Json:
         return {"topic": self.config.topic, "title": self.title, "message": text,
@@ -1310,33 +1318,42 @@ class Push:
 
     def _fitted(self, described: bool, taps: bool, shown: int, aim: int, limit: int) -> Json | None:
         """The body with as much of the question's text as fits; None where too little does."""
-        text = self.question.text
-        for _ in range(4):  # JSON escapes may need more than one cut
-            body = self._message(self.id, self._text(text, described, taps, shown))
-            if taps:
-                body["actions"] = [self.button(label, label, self.id)
-                                   for label in self.question.labels]
-            elif self.question.options:
-                body["actions"] = [{"action": "view", "label": self.say("reply"),
-                                    "url": self.reply_url, "clear": False}]
-            if self.embedded or self.config.phone == "ios":
-                body["click"] = self.reply_url
-            over = max(len(encode(body)) - aim, size(body["message"]) - limit)
-            room = size(text) - over
-            if over <= 0:
-                return body
-            if described or room < TEXT_FLOOR:
+        text, best = self.question.text, None
+        room = high = size(text)  # bytes; how many more JSON makes of them differs
+        low = min(TEXT_FLOOR, high)
+        while room >= low:
+            body = self._body(cut_middle(text, room), described, taps, shown)
+            if len(encode(body)) <= aim and size(body["message"]) <= limit:
+                best, low = body, room + 16
+            elif described:
                 return None
-            text = cut_middle(self.question.text, room)
-        return None
+            else:
+                high = room - 1
+            room = (low + high) // 2 if low <= high else 0
+        return best
+
+    def _body(self, text: str, described: bool, taps: bool, shown: int) -> Json:
+        body = self._message(self.id, self._text(text, described, taps, shown))
+        if taps:
+            body["actions"] = [self.button(label, label, self.id)
+                               for label in self.question.labels]
+        elif self.question.options:
+            body["actions"] = [{"action": "view", "label": self.say("reply"),
+                                "url": self.reply_url, "clear": False}]
+        if self.embedded or self.config.phone == "ios":
+            body["click"] = self.reply_url
+        return body
 
     def _text(self, text: str, described: bool, taps: bool, shown: int) -> str:
         rows = []
         for mark, option in zip(self.question.marks, self.question.options):
-            label = cut_end(option.label, shown) if shown else option.label
+            label = " ".join(option.label.split())
+            label = cut_end(label, shown) if shown else label
             detail = " ".join(option.description.split()) if described else ""
             rows.append(f"{mark}. {label}" + (f" - {detail}" if detail else ""))
-        notes = [self.say("tap" if taps else self._hint())]
+        marks = self.question.marks
+        some = ",".join(marks[:3:2] if len(marks) > 2 else marks)
+        notes = [self.say("tap" if taps else self._hint(), some=some)]
         if self.tagged:
             notes.append(self.say("tagged", tag=self.tag))
         notes += [self.say("browser", url=self.reply_url), self.sender.project]
@@ -1479,14 +1496,15 @@ class Conversation:
             raise
 
     def _over(self, state: str, answer: str = "") -> None:
-        push, self.pushed = self.pushed, None
+        push = self.pushed
         if push is None:
             return
         self.pending.drop(push.tag)
-        self.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
         self.close_push(push.closing(state, answer))
         if push.asides:
             self.close_push({"topic": self.config.topic, "delete": push.id + "b"})
+        self.pushed = None  # last: a signal before this would leave the push alive
+        self.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
 
 
 class Wait:
@@ -1677,39 +1695,54 @@ class Agent:
         return None
 
 
+# The tools that ask, and what in a question its answer is found by
+KEYS = {"AskUserQuestion": ("question",), "request_user_input": ("id",),
+        "request_user_input_async": ("id", "title"), "ask_user_question": ("id",)}
+
+
 def asks(*tools: str) -> Read:
-    """A `read` for question tools of these names."""
+    """A `read` for question tools."""
     def read(payload: Json, desk: str) -> list[Question]:
-        return questions_of(payload.get("tool_input")) if payload.get("tool_name") in tools else []
+        tool = payload.get("tool_name")
+        return questions_of(payload.get("tool_input"), KEYS[tool]) or [] if tool in tools else []
 
     return read
 
 
-def questions_of(tool_input: object) -> list[Question]:
-    """The questions in a tool's input, in any of the agents' shapes; [] where one is malformed.
+def well_formed(payload: object) -> bool:
+    """Whether a payload is an object, with questions in it where its tool is one that asks."""
+    if not isinstance(payload, dict):
+        return False
+    keys = KEYS.get(str(payload.get("tool_name")))
+    return keys is None or questions_of(payload.get("tool_input"), keys) is not None
 
-    >>> questions_of({"questions": [{"title": "Which?", "options": ["A", "B"]}]})[0].labels
+
+def questions_of(tool_input: object, keys: Sequence[str]) -> list[Question] | None:
+    """The questions in a tool's input, in any of the agents' shapes; [] where none has options,
+    None where one is malformed, or two have the same key.
+
+    >>> rows = [{"title": "Which?", "options": ["A", "B"]}]
+    >>> questions_of({"questions": rows}, ["id", "title"])[0].labels
     ['A', 'B']
-    >>> questions_of({"questions": [{"question": "No options?"}]})
+    >>> questions_of({"questions": [{"question": "No options?"}]}, ["question"])
     []
     """
     rows = tool_input.get("questions") if isinstance(tool_input, dict) else None
     if not isinstance(rows, list) or not 0 < len(rows) <= 20:
-        return []
-    questions = [question_of(row) for row in rows]
+        return None
+    questions = [question_of(row, keys) for row in rows]
     found = [question for question in questions if question]
-    keys = {question.key for question in found}
-    if len(keys) != len(rows) or not any(question.options for question in found):
-        return []  # malformed, ambiguous, or without options anywhere
-    return found
+    if len({question.key for question in found}) != len(rows):
+        return None
+    return found if any(question.options for question in found) else []
 
 
-def question_of(row: object) -> Question | None:
-    """One question of an agent; its key is the id, or the text where there is no id."""
+def question_of(row: object, keys: Sequence[str]) -> Question | None:
+    """One question of an agent; None where it is malformed."""
     if not isinstance(row, dict):
         return None
     text = row.get("question", row.get("title"))
-    key, header = row.get("id", text), row.get("header", "")
+    key, header = next((row[key] for key in keys if key in row), None), row.get("header", "")
     multi: Any = row.get("multiSelect", row.get("multi_select", False))
     rows = row.get("options")
     options = [option_of(item) for item in rows] if isinstance(rows, list) else []
@@ -1816,11 +1849,11 @@ def dsh_answers(call: Call, answers: Sequence[Answer]) -> Json:
                         for question, answer in zip(call.questions, answers)]}
 
 
-CODEX_ASKS = asks("request_user_input", "request_user_input_async")
 AGENTS = {
     "claude": Agent("Claude", ("PreToolUse", claude_asks, claude_pre_tool_use),
                     ("PermissionRequest", claude_asks, claude_permission)),
-    "codex": Agent("Codex", ("PreToolUse", CODEX_ASKS, denial)),
+    "codex": Agent("Codex", ("PreToolUse", asks("request_user_input", "request_user_input_async"),
+                             denial)),
     "dsh": Agent("DSH", ("AskUserQuestion", asks("ask_user_question"), dsh_answers),
                  ("PreToolUse", asks("ask_user_question"), denial)),
 }
@@ -1855,7 +1888,7 @@ class Transcript:
         except OSError:
             return False
         *lines, self.rest = data.split(b"\n")
-        return any([self._decides(line) for line in lines])  # every line is to be read
+        return sum(map(self._decides, lines)) > 0  # every line is to be read
 
     def _decides(self, line: bytes) -> bool:
         import json
@@ -1880,13 +1913,18 @@ class Transcript:
 
 def run_hook(args: Sequence[str]) -> int:
     """`a4p.py hook AGENT`: JSON on stdin, JSON or nothing on stdout; returns 0, always."""
-    home = home_dir()
     known = len(args) == 1 and args[0] in AGENTS
     terminal = os.isatty(0)
-    if known and not terminal and read_out(home) is None:
-        return 0  # at home: nothing heavier than this was loaded
-    state = State(home)
     try:
+        home = home_dir()
+        if known and not terminal and read_out(home) is None:
+            return 0  # at home: nothing heavier than this was loaded
+        state = State(home)
+    except OSError:
+        return 0  # a relative A4P_HOME in a folder that is gone
+    try:
+        while os.open(os.devnull, os.O_RDWR) < 3:
+            continue  # a descriptor that came closed must not become the log or a socket
         if terminal:
             print(say(resolve_lang("auto"), "hook_hint"), file=sys.stderr)
         if terminal or not known:
@@ -1914,7 +1952,10 @@ class Hook:
         """Ask, hand the answer over, and only then tell the phone."""
         on_signals(release)
         try:
-            call = self.agent.read(read_payload(), self.state.config.desk)
+            payload = read_payload()
+            call = self.agent.read(payload, self.state.config.desk)
+            if call is None and not well_formed(payload):
+                raise A4pError("stdin_json", detail="not the shape of a hook's call")
             output = self._ask(call) if call else None
             if output is not None:
                 on_signals(ignore)  # the answer is on its way
@@ -1979,6 +2020,7 @@ def alive(pid: int) -> bool:
 
 def release(number: int, frame: object) -> None:
     """A signal handler: the question is taken away."""
+    on_signals(ignore)  # Claude Code 2.1.197 sends SIGTERM twice
     raise Released
 
 
@@ -2003,7 +2045,10 @@ def read_payload() -> object:
     def read() -> None:
         data, part = bytearray(), b"-"
         while part and len(data) <= STDIN_LIMIT:
-            part = os.read(0, 1 << 16)
+            try:
+                part = os.read(0, 1 << 16)
+            except OSError:
+                part = b""
             data += part
         done.put(bytes(data))
 
@@ -2012,17 +2057,29 @@ def read_payload() -> object:
         data = done.get(timeout=STDIN_WAIT)
         if len(data) > STDIN_LIMIT:
             raise A4pError("stdin_big", limit=STDIN_LIMIT)
-        return json.loads(data.decode("utf-8"))
+        return json.loads(data.decode("utf-8"), parse_float=finite, parse_constant=finite)
     except queue.Empty:
         raise A4pError("stdin_slow", seconds=int(STDIN_WAIT)) from None
     except (ValueError, RecursionError) as error:
         raise A4pError("stdin_json", detail=plain(str(error))) from None
 
 
+def finite(text: str) -> float:
+    """A number that JSON has; raises ValueError for NaN, Infinity and 1e999.
+
+    >>> finite("1.5")
+    1.5
+    """
+    value = float(text)
+    if value - value != 0:
+        raise ValueError(f"{text} is no number of JSON")
+    return value
+
+
 def hand_over(output: Json) -> None:
     """Write one line of ASCII JSON to stdout and close it: the agent goes on from here."""
     import json
-    data = json.dumps(output).encode() + b"\n"
+    data = json.dumps(output, allow_nan=False).encode() + b"\n"
     while data:
         data = data[os.write(1, data):]
     null = os.open(os.devnull, os.O_WRONLY)
@@ -3982,7 +4039,11 @@ COMMANDS: dict[str, tuple[Any, str, str, str, list[tuple[tuple[str, ...], Json]]
 def parser(lang: str) -> Any:
     """The argument parser; every command's help ends with an example."""
     import argparse
-    top = argparse.ArgumentParser(prog="a4p.py", description=(__doc__ or "").split("\n")[0])
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> Any:
+            raise UsageError("usage", detail=message, prog=self.prog)
+
+    top = Parser(prog="a4p.py", description=(__doc__ or "").split("\n")[0])
     top.add_argument("--version", action="version", version="a4p " + VERSION)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (run, english, chinese, example, arguments) in COMMANDS.items():
@@ -4002,10 +4063,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_hook(args[1:])
     if args == ["deliver"]:
         return run_deliver()
-    lang = resolve_lang("auto")
-    options = parser(lang).parse_args(args, Options())
-    options.state, options.lang = State(), lang
+    import contextlib
+    options = Options()
+    options.state, options.lang = State(), resolve_lang("auto")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without Chinese or emoji
     try:
+        with contextlib.suppress(UsageError):  # its own command says so, if it needs the config
+            options.lang = options.state.config.lang
+        parser(options.lang).parse_args(args, options)
         status: int = options.run(options)
         return status
     except A4pError as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 A4P = Path(__file__).resolve().parents[2] / "a4p.py"
 SOON = 15.0  # seconds: the longest that a command may take
+PROMPT = 4.0  # seconds: a4p lets go within one; the rest is for a busy machine
 
 
 class Home:
