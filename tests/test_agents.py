@@ -7,6 +7,8 @@ import json
 from typing import Any
 
 import pytest
+
+import a4p
 from samples import (
     CACHE,
     EXTRAS,
@@ -19,8 +21,6 @@ from samples import (
     option,
     strict_json,
 )
-
-import a4p
 
 REDIS, MEMORY = a4p.Answer(["Redis"]), a4p.Answer(["Memory"])
 

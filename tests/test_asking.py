@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from conftest import SOON, HookRun
 from homes import A4P, Home
 from phones import Phone

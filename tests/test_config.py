@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import SCRIPT, SOON, TOPIC, claude, log_of, run, write_config
 
 import a4p
+from samples import SCRIPT, SOON, TOPIC, claude, log_of, run, write_config
 
 KEYS = ["server", "topic", "token", "user", "password", "reply_token", "share_token", "timeout",
         "priority", "lang", "phone", "proxy", "desk"]

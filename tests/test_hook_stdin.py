@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+import a4p
 from samples import (
     CACHE,
     EXTRAS,
@@ -39,8 +41,6 @@ from samples import (
     strict_json,
     write_config,
 )
-
-import a4p
 
 HOOK = [sys.executable, "-I", "-S", SCRIPT, "hook"]
 FLAGS = ("-I", "-S")

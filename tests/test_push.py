@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import STEADY, TOPIC, config, question
 
 import a4p
+from samples import STEADY, TOPIC, config, question
 
 SERVER = "https://ntfy.example"
 PAGE = f"{SERVER}/{TOPIC}-response"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+
 from conftest import SOON, HookRun
 from homes import Home
 from phones import Phone

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import ANY_TEXT, STEADY, question
 
 import a4p
+from samples import ANY_TEXT, STEADY, question
 
 DEPLOY = question("Docker", "systemd", "local only", "other")
 TWELVE = question(*(f"plan {word}" for word in "abcdefghijkl"))

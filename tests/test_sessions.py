@@ -122,7 +122,7 @@ def test_a_reused_pid_is_no_live_entry(home: Home, hook: Start, phone: Phone) ->
 
 def test_an_entry_of_another_host_is_left_alone(home: Home, hook: Start, phone: Phone) -> None:
     run = hook("claude", claude(DB))
-    push = phone.push()
+    phone.push()
     file = next((home.path / "pending").glob("*.json"))
     run.process.kill()
     run.process.wait()

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import a4p
 import pytest
+
+import a4p
 from conftest import HookRun
 from gate import Gate
 from homes import Home

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from agents import Claude, Codex, Dsh
 from homes import A4P, Home
 from models import Call, Model

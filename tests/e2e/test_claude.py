@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from agents import CLAUDE, NO_DIALOG, Claude
 from homes import PROMPT, Home
 from models import Result
