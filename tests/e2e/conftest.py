@@ -86,10 +86,12 @@ def codex(tmp_path: Path, home: Home, run: contextlib.ExitStack) -> Callable[...
 def dsh(tmp_path: Path, home: Home, run: contextlib.ExitStack) -> Callable[..., Dsh]:
     """Start a DSH, with a4p's plugin installed, whose model asks these questions in one call."""
 
-    def start(*questions: dict[str, Any], commands: Sequence[str] = ("install",)) -> Dsh:
+    def start(*questions: dict[str, Any], commands: Sequence[str] = ("install",),
+              also: Callable[[Dsh], object] = lambda agent: None) -> Dsh:
         def plug(agent: Dsh) -> None:
             for command in commands:
                 agent.run(home.python, home.script, command, "dsh")
+            also(agent)
 
         model = run.enter_context(Model([Call("ask_user_question", {"questions": questions})]))
         return run.enter_context(Dsh(tmp_path, model, plug))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from agents import Dsh
@@ -92,6 +93,60 @@ def test_coming_home_gives_a_waiting_question_back(
     home.run("home")
     assert agent.model.result(timeout=PROMPT) == UNANSWERED
     assert "Released" in phone.replaced(push, PROMPT)["message"]
+
+
+DESK = """// The desk: answers DSH's own question card after a while, or when asked to.
+import { existsSync } from 'node:fs';
+export const name = 'desk';
+export function apply(ctx, config) {
+  ctx.on('user-questions/request', async (request, next) => {
+    while (!existsSync(config.flag)) {
+      if (request.signal?.aborted) throw new Error('the card was closed');
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    return { answers: request.questions.map((question) =>
+      ({ id: question.id, selected: [question.options[0].label] })) };
+  });
+}
+"""
+
+
+def desk_of(tmp_path: Path, agent: Dsh) -> Path:
+    """Sit down at DSH's desk; the file that is given makes it answer with the first option."""
+    plugin, flag = tmp_path / "desk.mjs", tmp_path / "answer-now"
+    plugin.write_text(DESK)
+    patch = agent.home / ".dsh" / "profiles" / "headless" / "cordis.patch.yml"
+    patch.write_text(patch.read_text() + f"    - id: desk\n      name: {json.dumps(str(plugin))}\n"
+                     f"      config: {json.dumps({'flag': str(flag)})}\n")
+    return flag
+
+
+def test_beside_the_desk_the_phone_may_be_first(
+        dsh: Start, home: Home, phone: Phone, tmp_path: Path) -> None:
+    home.configure(desk="beside")
+    agent = dsh(DATABASE, also=lambda agent: desk_of(tmp_path, agent))
+    push = phone.push()
+    phone.tap(push, 1)
+    assert answers(agent.model.result()) == [{"id": "db", "selected": ["SQLite"]}]
+    assert "Answered: SQLite" in phone.replaced(push)["message"]
+
+
+def test_beside_the_phone_the_desk_may_be_first(
+        dsh: Start, home: Home, phone: Phone, tmp_path: Path) -> None:
+    home.configure(desk="beside")
+    agent = dsh(DATABASE, also=lambda agent: desk_of(tmp_path, agent))
+    push = phone.push()
+    (tmp_path / "answer-now").touch()
+    assert answers(agent.model.result()) == [{"id": "db", "selected": ["PostgreSQL"]}]
+    assert "Withdrawn" in phone.replaced(push)["message"]
+
+
+def test_beside_with_nobody_at_the_desk_the_phone_still_answers(
+        dsh: Start, home: Home, phone: Phone) -> None:
+    home.configure(desk="beside")
+    agent = dsh(DATABASE)
+    phone.tap(phone.push(), 1)
+    assert answers(agent.model.result()) == [{"id": "db", "selected": ["SQLite"]}]
 
 
 def test_without_the_plugin_dsh_asks_itself(dsh: Start, phone: Phone) -> None:
