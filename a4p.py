@@ -34,19 +34,16 @@ else:
 VERSION = "0.1.0"
 REPLY_SUFFIX = "-response"
 DESK_WORDS = ("desk", "终端")  # typed alone on the phone: back to the terminal
-ID_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 
 OPEN_WAIT = 3.0  # seconds for a stream's `open`, then publish all the same and poll
 PUBLISH_WAIT = 10.0  # seconds for one push, name look-up included
 CONNECT_WAIT = 8.0  # seconds to connect, and for each answer of a request that is no stream
 SILENCE = 77.0  # seconds; ntfy sends a keepalive each 45, so after 77 the socket is dead
-POLL_EVERY = 5.0  # seconds; ntfy refills one request in 5
-POLL_SLOWEST = 30.0
+POLL_EVERY, POLL_SLOWEST = 5.0, 30.0  # seconds; ntfy refills one request in 5
 BACKOFF = (0.3, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between attempts to open a stream
 TICK = 0.25  # seconds between looks at the registry, the transcript and the agent
 
-STDIN_LIMIT = 10_000_000  # bytes of one hook call
-STDIN_WAIT = 10.0  # seconds for it to arrive
+STDIN_LIMIT, STDIN_WAIT = 10_000_000, 10.0  # bytes of one hook call, seconds for it to arrive
 LINE_LIMIT = 1 << 20  # bytes of one line of a stream
 REPLY_LIMIT = 65_536  # bytes of a reply sent as a text attachment
 MESSAGE_LIMIT = 4095  # bytes; ntfy 2.13 turns 4096 into an attachment, or 400/40014
@@ -64,15 +61,12 @@ WAIT_LIMIT = 82_800  # seconds that a call may wait: below HOOK_TIMEOUT
 TAKEN_KEPT = 50_000  # seconds; ntfy's cache replays nothing older than 12 h
 TAG_KEPT = 3_600  # seconds that a late reply to an ended question is known as one
 
-TAG_LETTERS = "abcdefghjkmnpqrstuvwxyz"
-TAG_FORM = r"[a-z][2-9]{1,2}"
-ID_FORM = r"q[a-z2-7]{10}"
+ID_LETTERS, ID_FORM = "abcdefghijklmnopqrstuvwxyz234567", r"q[a-z2-7]{10}"
+TAG_LETTERS, TAG_FORM = "abcdefghjkmnpqrstuvwxyz", r"[a-z][2-9]{1,2}"
 TOPIC_FORM = r"[-_A-Za-z0-9]{1,64}"
 EVENT_ID_FORM = r"[A-Za-z0-9]{1,32}"
 
-
 # === Errors =================================================================
-
 
 class A4pError(Exception):
     """What could not be done: a key of MESSAGES and its values. Only `main` shows it."""
@@ -81,8 +75,7 @@ class A4pError(Exception):
 
     def __init__(self, key: str, **values: object) -> None:
         super().__init__(key)
-        self.key = key
-        self.values = values
+        self.key, self.values = key, values
 
     def __str__(self) -> str:
         return self.text("en")
@@ -92,18 +85,13 @@ class A4pError(Exception):
         mend = say(lang, str(self.values.get("mend", "mend")))
         return say(lang, self.key, **{**self.values, "mend": mend})
 
-
 class UsageError(A4pError):
     """Wrong usage or config."""
-
     exit_code = 2
-
 
 class NoAnswer(A4pError):
     """Nobody answered in time, or the question was released."""
-
     exit_code = 3
-
 
 class Refused(A4pError):
     """The server did not do it: `http` status (0: no answer at all) and ntfy's `code`."""
@@ -111,159 +99,143 @@ class Refused(A4pError):
     def __init__(self, key: str, http: int = 0, code: int = 0, **values: object) -> None:
         super().__init__(key, http=http, code=code, **values)
         self.http = http
-        self.code = code
-
 
 class Released(BaseException):
     """A signal took the question away: no Exception, so that no handler keeps it."""
 
-
 # === Words for people =======================================================
+# PHONE stands on the phone, MESSAGES on the terminal. A row is: key | English | Chinese;
+# a line that starts with a space continues the one above, ¶ is a new line in the text.
 
-# key: (English, Chinese). What stands on the phone.
-PHONE = {
-    "question": ("Question", "问题"),
-    "tap": ("Tap a button, or type your own words.", "点按钮，或直接输入文字。"),
-    "number": ("Reply with the number, or your own words.", "回复编号，或直接输入文字。"),
-    "letter": ("Reply with the letter, or your own words.", "回复字母，或直接输入文字。"),
-    "numbers": ("Several may be chosen: reply with the numbers, such as {some}.",
-                "可多选：回复编号，例如 {some}。"),
-    "letters": ("Several may be chosen: reply with the letters, such as {some}.",
-                "可多选：回复字母，例如 {some}。"),
-    "words": ("Reply with your own words.", "请直接输入文字回复。"),
-    "tagged": ("Several questions wait: begin a typed reply with {tag}.",
-               "有多个问题在等：输入回复时请以 {tag} 开头。"),
-    "browser": ("In a browser: {url}", "用浏览器回复：{url}"),
-    "reply": ("Reply", "回复"),
-    "answered": ("Answered: {answer}", "已回答：{answer}"),
-    "timeout": ("Not answered, back at the terminal", "无人回答，已回到终端"),
-    "released": ("Released, back at the terminal", "已放回终端"),
-    "withdrawn": ("Withdrawn by the agent", "已被 agent 撤回"),
-    "desk": ("Answered at the desk", "已在电脑前回答"),
-    "lost": ("No longer waiting, see the terminal", "已不再等待，请看终端"),
-    "not_listed": ("{reply} is not on the list ({marks}). Send it again to give it as your words.",
-                   "列表中没有 {reply}（{marks}）。再发一次，就按原话转达。"),
-    "only_listed": ("{reply} is not on the list ({marks}), and only the list counts here.",
-                    "列表中没有 {reply}（{marks}），这里只能选列表中的。"),
-    "not_text": ("A reply must be plain text, up to 64 KB.", "回复必须是纯文本，最多 64 KB。"),
-    "which": ("Several questions wait. Which one is “{reply}” for? Tap it, or send the reply "
-              "again behind its tag:",
-              "有多个问题在等。“{reply}”是回答哪一个的？请点选，或以标签开头重发："),
-    "tag_over": ("The question {tag} no longer waits, “{reply}” went nowhere.",
-                 "问题 {tag} 已不在等待，“{reply}”没有送出。"),
-}
+def texts(rows: str) -> dict[str, tuple[str, str]]:
+    """A table of texts as key -> (English, Chinese)."""
+    lines = rows.strip("\n").replace("\n ", " ").split("\n")
+    split = (line.replace("¶", "\n").split(" | ") for line in lines)
+    return {key: (english, chinese) for key, english, chinese in split}
 
-# key: (English, Chinese). What stands on the terminal.
-MESSAGES = {
-    "out": ("Out: questions go to the phone until {until}.",
-            "外出模式：问题会发到手机，直到 {until}。"),
-    "out_open": ("Out: questions go to the phone. `a4p.py home` ends it.",
-                 "外出模式：问题会发到手机。`a4p.py home` 结束。"),
-    "home": ("Home: questions stay at the terminal.", "在家模式：问题留在终端。"),
-    "released_n": ("Released: {n}.", "已放回终端：{n} 个。"),
-    "server_is": ("Server {server}, topic {topic}.", "服务器 {server}，主题 {topic}。"),
-    "no_config": ("no topic yet - run: a4p.py setup", "还没有主题 - 请运行：a4p.py setup"),
-    "waiting_n": ("Waiting: {n}.", "等待中：{n} 个。"),
-    "waiting_row": ("  {id}  {agent}  {project}  {left} s left  {text}",
-                    "  {id}  {agent}  {project}  还剩 {left} 秒  {text}"),
-    "ask_wait": ("Waiting for the phone: {left} s left (Ctrl-C withdraws)",
-                 "等待手机回复：还剩 {left} 秒（Ctrl-C 撤回）"),
-    "hook_hint": ("`a4p.py hook` is called by agents, with JSON on stdin - run: a4p.py setup",
-                  "`a4p.py hook` 由 agent 调用，从标准输入读 JSON - 请运行：a4p.py setup"),
-    "sent": ("Sent.", "已发送。"),
-    "no_answer": ("nobody answered in time", "没有人及时回答"),
-    "not_waiting": ("the question was released", "问题已放回终端"),
-    "withdrawn_cli": ("withdrawn", "已撤回"),
-    "config_json": ("{file}, line {line}: not JSON ({detail}) - mend that line",
-                    "{file} 第 {line} 行：不是 JSON（{detail}）- 请修正该行"),
-    "config_value": ("{file}, line {line}: {name} must be {want} - mend it",
-                     "{file} 第 {line} 行：{name} 必须是 {want} - 请修正"),
-    "env_value": ("{name} must be {want} - mend or unset it",
-                  "{name} 必须是 {want} - 请修正或取消"),
-    "config_read": ("{file} cannot be read ({detail}) - check its owner and mode",
-                    "无法读取 {file}（{detail}）- 请检查所有者和权限"),
-    "home_write": ("{file} cannot be written ({detail}) - check the folder, or set A4P_HOME",
-                   "无法写入 {file}（{detail}）- 请检查目录，或设置 A4P_HOME"),
-    "ask_options": ("a question needs a text, and options that differ - check -o",
-                    "提问需要文字和互不相同的选项 - 请检查 -o"),
-    "duration": ("{value} is no duration - write 90, 45s, 10m, 2h or 1d",
-                 "{value} 不是时长 - 请写 90、45s、10m、2h 或 1d"),
-    "no_network": ("{server} cannot be reached ({detail}) - check the network and `server`",
-                   "无法连接 {server}（{detail}）- 请检查网络和 `server`"),
-    "slow_network": ("{server} did not answer within {seconds} s - check the network",
-                     "{server} 在 {seconds} 秒内没有回应 - 请检查网络"),
-    "bad_tls": ("{server} does not prove who it is ({detail}) - check the certificate",
-                "{server} 的证书无法验证（{detail}）- 请检查证书"),
-    "moved": ("{server} answers HTTP {http} and points elsewhere - set `server` to {to}",
-              "{server} 返回 HTTP {http} 并指向别处 - 请把 `server` 设为 {to}"),
-    "refused": ("{server} refused it: HTTP {http}, ntfy code {code} {detail} - {mend}",
-                "{server} 拒绝了请求：HTTP {http}，ntfy 代码 {code} {detail} - {mend}"),
-    "no_ntfy": ("{server} answered, but not as ntfy does (a login page?) - check the network",
-                "{server} 有回应，但不是 ntfy（登录页面？）- 请检查网络"),
-    "socks": ("SOCKS proxies are not supported - set `proxy` to an http:// one, or none",
-              "不支持 SOCKS 代理 - 请把 `proxy` 设为 http:// 代理或留空"),
-    "too_big": ("the question does not fit in one push - it stays at the terminal",
-                "问题太长，一条推送放不下 - 留在终端"),
-    "mend_401": ("the credentials are wrong, see `token`", "凭据错误，请检查 `token`"),
-    "mend_403": ("these credentials may not use this topic", "该凭据无权使用此主题"),
-    "mend_42908": ("the daily quota is used up until midnight UTC; try your own server",
-                   "今日配额已用完（UTC 零点重置）；可改用自己的服务器"),
-    "mend_413": ("the push is too large", "推送过大"),
-    "mend_429": ("wait a minute, fewer requests are allowed", "请等一分钟，请求过于频繁"),
-    "mend": ("see the server's log", "请看服务器日志"),
-    "listen": ("cannot listen on {address} ({detail}) - choose another with --listen",
-               "无法监听 {address}（{detail}）- 请用 --listen 换一个"),
-    "listen_form": ("{value} is no HOST:PORT - write 127.0.0.1:2586",
-                    "{value} 不是 HOST:PORT - 请写 127.0.0.1:2586"),
-    "serve_token": ("{address} is open to others - add --token, or listen on 127.0.0.1",
-                    "{address} 对外开放 - 请加上 --token，或监听 127.0.0.1"),
-    "serve_link": ("On the phone: {link}", "手机打开：{link}"),
-    "stdin_slow": ("stdin was not complete within {seconds} s", "{seconds} 秒内没有读完标准输入"),
-    "stdin_big": ("stdin is over {limit} bytes", "标准输入超过 {limit} 字节"),
-    "usage": ("{detail} - see {prog} --help", "{detail} - 请看 {prog} --help"),
-    "stdin_json": ("stdin is not JSON: {detail}", "标准输入不是 JSON：{detail}"),
-    "unexpected": ("unexpected {detail} - see {file}", "意外错误 {detail} - 见 {file}"),
-    "setup_done": ("Saved {file} (topic {topic}).", "已保存 {file}（主题 {topic}）。"),
-    "setup_phone": ("On the phone: install ntfy, subscribe to\n    {server}/{topic}\n"
-                    "Whoever knows the topic can read and answer: it is a password.",
-                    "手机上：安装 ntfy，订阅\n    {server}/{topic}\n"
-                    "知道主题的人就能看到并回答：它就是密码。"),
-    "setup_hooks": ("For {agent}, in {file}:", "{agent}，写入 {file}："),
-    "setup_dsh": ("For DSH: a4p.py install dsh", "DSH：a4p.py install dsh"),
-    "setup_next": ("Then: a4p.py out", "然后：a4p.py out"),
-    "installed": ("Installed: {file}", "已安装：{file}"),
-    "uninstalled": ("Removed from: {file}", "已移除：{file}"),
-    "not_installed": ("Nothing of a4p in {file}.", "{file} 中没有 a4p 的内容。"),
-    "foreign_yaml": ("{file} is not a list a4p can add to - put these lines in yourself:\n{lines}",
-                     "{file} 不是 a4p 能添加的列表 - 请自行加入：\n{lines}"),
-    "demo_ask": ("The question is out. Answer it from another terminal:\n  {curl}\n"
-                 "or open {url} in a browser.",
-                 "问题已发出。在另一个终端回答：\n  {curl}\n或用浏览器打开 {url}"),
-    "demo_got": ("Claude Code gets:", "Claude Code 收到："),
-    "demo_push": ("The phone shows:", "手机显示："),
-}
-
+PHONE = texts("""
+question | Question | 问题
+tap | Tap a button, or type your own words. | 点按钮，或直接输入文字。
+number | Reply with the number, or your own words. | 回复编号，或直接输入文字。
+letter | Reply with the letter, or your own words. | 回复字母，或直接输入文字。
+numbers | Several may be chosen: reply with the numbers, such as {some}.
+ | 可多选：回复编号，例如 {some}。
+letters | Several may be chosen: reply with the letters, such as {some}.
+ | 可多选：回复字母，例如 {some}。
+words | Reply with your own words. | 请直接输入文字回复。
+tagged | Several questions wait: begin a typed reply with {tag}.
+ | 有多个问题在等：输入回复时请以 {tag} 开头。
+browser | In a browser: {url} | 用浏览器回复：{url}
+reply | Reply | 回复
+answered | Answered: {answer} | 已回答：{answer}
+timeout | Not answered, back at the terminal | 无人回答，已回到终端
+released | Released, back at the terminal | 已放回终端
+withdrawn | Withdrawn by the agent | 已被 agent 撤回
+desk | Answered at the desk | 已在电脑前回答
+lost | No longer waiting, see the terminal | 已不再等待，请看终端
+not_listed | {reply} is not on the list ({marks}). Send it again to give it as your words.
+ | 列表中没有 {reply}（{marks}）。再发一次，就按原话转达。
+only_listed | {reply} is not on the list ({marks}), and only the list counts here.
+ | 列表中没有 {reply}（{marks}），这里只能选列表中的。
+not_text | A reply must be plain text, up to 64 KB. | 回复必须是纯文本，最多 64 KB。
+which | Several questions wait. Which one is “{reply}” for? Tap it, or send the reply again behind
+ its tag: | 有多个问题在等。“{reply}”是回答哪一个的？请点选，或以标签开头重发：
+tag_over | The question {tag} no longer waits, “{reply}” went nowhere.
+ | 问题 {tag} 已不在等待，“{reply}”没有送出。
+""")
+MESSAGES = texts("""
+out | Out: questions go to the phone until {until}. | 外出模式：问题会发到手机，直到 {until}。
+out_open | Out: questions go to the phone. `a4p.py home` ends it.
+ | 外出模式：问题会发到手机。`a4p.py home` 结束。
+home | Home: questions stay at the terminal. | 在家模式：问题留在终端。
+released_n | Released: {n}. | 已放回终端：{n} 个。
+server_is | Server {server}, topic {topic}. | 服务器 {server}，主题 {topic}。
+no_config | no topic yet - run: a4p.py setup | 还没有主题 - 请运行：a4p.py setup
+waiting_n | Waiting: {n}. | 等待中：{n} 个。
+waiting_row |   {id}  {agent}  {project}  {left} s left  {text}
+ |   {id}  {agent}  {project}  还剩 {left} 秒  {text}
+ask_wait | Waiting for the phone: {left} s left (Ctrl-C withdraws)
+ | 等待手机回复：还剩 {left} 秒（Ctrl-C 撤回）
+hook_hint | `a4p.py hook` is called by agents, with JSON on stdin - run: a4p.py setup
+ | `a4p.py hook` 由 agent 调用，从标准输入读 JSON - 请运行：a4p.py setup
+sent | Sent. | 已发送。
+no_answer | nobody answered in time | 没有人及时回答
+not_waiting | the question was released | 问题已放回终端
+withdrawn_cli | withdrawn | 已撤回
+config_json | {file}, line {line}: not JSON ({detail}) - mend that line
+ | {file} 第 {line} 行：不是 JSON（{detail}）- 请修正该行
+config_value | {file}, line {line}: {name} must be {want} - mend it
+ | {file} 第 {line} 行：{name} 必须是 {want} - 请修正
+env_value | {name} must be {want} - mend or unset it | {name} 必须是 {want} - 请修正或取消
+config_read | {file} cannot be read ({detail}) - check its owner and mode
+ | 无法读取 {file}（{detail}）- 请检查所有者和权限
+home_write | {file} cannot be written ({detail}) - check the folder, or set A4P_HOME
+ | 无法写入 {file}（{detail}）- 请检查目录，或设置 A4P_HOME
+ask_options | a question needs a text, and options that differ - check -o
+ | 提问需要文字和互不相同的选项 - 请检查 -o
+duration | {value} is no duration - write 90, 45s, 10m, 2h or 1d
+ | {value} 不是时长 - 请写 90、45s、10m、2h 或 1d
+no_network | {server} cannot be reached ({detail}) - check the network and `server`
+ | 无法连接 {server}（{detail}）- 请检查网络和 `server`
+slow_network | {server} did not answer within {seconds} s - check the network
+ | {server} 在 {seconds} 秒内没有回应 - 请检查网络
+bad_tls | {server} does not prove who it is ({detail}) - check the certificate
+ | {server} 的证书无法验证（{detail}）- 请检查证书
+moved | {server} answers HTTP {http} and points elsewhere - set `server` to {to}
+ | {server} 返回 HTTP {http} 并指向别处 - 请把 `server` 设为 {to}
+refused | {server} refused it: HTTP {http}, ntfy code {code} {detail} - {mend}
+ | {server} 拒绝了请求：HTTP {http}，ntfy 代码 {code} {detail} - {mend}
+no_ntfy | {server} answered, but not as ntfy does (a login page?) - check the network
+ | {server} 有回应，但不是 ntfy（登录页面？）- 请检查网络
+socks | SOCKS proxies are not supported - set `proxy` to an http:// one, or none
+ | 不支持 SOCKS 代理 - 请把 `proxy` 设为 http:// 代理或留空
+too_big | the question does not fit in one push - it stays at the terminal
+ | 问题太长，一条推送放不下 - 留在终端
+mend_401 | the credentials are wrong, see `token` | 凭据错误，请检查 `token`
+mend_403 | these credentials may not use this topic | 该凭据无权使用此主题
+mend_42908 | the daily quota is used up until midnight UTC; try your own server
+ | 今日配额已用完（UTC 零点重置）；可改用自己的服务器
+mend_413 | the push is too large | 推送过大
+mend_429 | wait a minute, fewer requests are allowed | 请等一分钟，请求过于频繁
+mend | see the server's log | 请看服务器日志
+listen | cannot listen on {address} ({detail}) - choose another with --listen
+ | 无法监听 {address}（{detail}）- 请用 --listen 换一个
+listen_form | {value} is no HOST:PORT - write 127.0.0.1:2586
+ | {value} 不是 HOST:PORT - 请写 127.0.0.1:2586
+serve_token | {address} is open to others - add --token, or listen on 127.0.0.1
+ | {address} 对外开放 - 请加上 --token，或监听 127.0.0.1
+serve_link | On the phone: {link} | 手机打开：{link}
+stdin_slow | stdin was not complete within {seconds} s | {seconds} 秒内没有读完标准输入
+stdin_big | stdin is over {limit} bytes | 标准输入超过 {limit} 字节
+usage | {detail} - see {prog} --help | {detail} - 请看 {prog} --help
+stdin_json | stdin is not JSON: {detail} | 标准输入不是 JSON：{detail}
+unexpected | unexpected {detail} - see {file} | 意外错误 {detail} - 见 {file}
+setup_done | Saved {file} (topic {topic}). | 已保存 {file}（主题 {topic}）。
+setup_phone | On the phone: install ntfy, subscribe to¶    {server}/{topic}¶Whoever knows the topic
+ can read and answer: it is a password.
+ | 手机上：安装 ntfy，订阅¶    {server}/{topic}¶知道主题的人就能看到并回答：它就是密码。
+setup_hooks | For {agent}, in {file}: | {agent}，写入 {file}：
+setup_dsh | For DSH: a4p.py install dsh | DSH：a4p.py install dsh
+setup_next | Then: a4p.py out | 然后：a4p.py out
+installed | Installed: {file} | 已安装：{file}
+uninstalled | Removed from: {file} | 已移除：{file}
+not_installed | Nothing of a4p in {file}. | {file} 中没有 a4p 的内容。
+foreign_yaml | {file} is not a list a4p can add to - put these lines in yourself:¶{lines}
+ | {file} 不是 a4p 能添加的列表 - 请自行加入：¶{lines}
+demo_ask | The question is out. Answer it from another terminal:¶  {curl}¶or open {url} in a
+ browser. | 问题已发出。在另一个终端回答：¶  {curl}¶或用浏览器打开 {url}
+demo_got | Claude Code gets: | Claude Code 收到：
+demo_push | The phone shows: | 手机显示：
+""")
 
 def say(lang: str, key: str, **values: object) -> str:
-    """The text of KEY in `lang` ("zh", else English), filled in.
-
-    >>> say("en", "browser", url="https://x/y")
-    'In a browser: https://x/y'
-    >>> say("zh", "question")
-    '问题'
-    """
-    pair = PHONE.get(key) or MESSAGES[key]
-    return pair[1 if lang == "zh" else 0].format(**values)
-
+    """The text of KEY in `lang` ("zh", else English), filled in."""
+    english, chinese = PHONE.get(key) or MESSAGES[key]
+    return (chinese if lang == "zh" else english).format(**values)
 
 def escaped(text: str) -> str:
-    r"""`text` with all that a terminal would act on written out.
-
-    >>> escaped("\x1b[31mb")
-    '\\x1b[31mb'
-    """
+    """`text` with all that a terminal would act on written out."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
 
 def plain(text: str, limit: int = 200) -> str:
     r"""`text` as one line that is safe on a terminal, cut to `limit` characters.
@@ -274,38 +246,27 @@ def plain(text: str, limit: int = 200) -> str:
     line = " ".join(text.split())
     return escaped(line if len(line) <= limit else line[: limit - 1] + "…")
 
-
 def seconds_of(text: str) -> float:
-    """Seconds of a duration such as 90, 45s, 10m, 2h or 1d; raises UsageError.
-
-    >>> seconds_of("2h"), seconds_of("1.5m"), seconds_of("90")
-    (7200.0, 90.0, 90.0)
-    """
-    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:].lower())
-    number = text[:-1] if unit else text
-    if not number.replace(".", "", 1).isascii() or not number.replace(".", "", 1).isdigit():
-        raise UsageError("duration", value=plain(text, 40))
-    seconds = float(number) * (unit or 1)
+    """Seconds of a duration such as 90, 45s, 1.5m, 2h or 1d; raises UsageError."""
+    import re
+    found = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)([smhdSMHD]?)", text)
+    units = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+    seconds = float(found[1]) * units[found[2].lower()] if found else 0
     if not 1 <= seconds <= 31_536_000:
         raise UsageError("duration", value=plain(text, 40))
     return seconds
 
-
 # === State: the folder, the mode, the log, the config, what waits ===========
-
 
 class Out:
     """The mode out: `until` (epoch seconds or None) and `wait` (seconds or None)."""
 
     def __init__(self, until: int | None, wait: float | None) -> None:
-        self.until = until
-        self.wait = wait
-
+        self.until, self.wait = until, wait
 
 def home_dir() -> str:
     """$A4P_HOME as an absolute path, ~/.a4p where it is not set."""
     return os.path.abspath(os.environ.get("A4P_HOME") or os.path.expanduser("~/.a4p"))
-
 
 def read_out(home: str) -> Out | None:
     """The mode out, or None at home. Whoever finds it past its end removes it."""
@@ -321,12 +282,8 @@ def read_out(home: str) -> Out | None:
     if until is not None and until <= time.time():
         remove(path)
         return None
-    try:
-        wait = float(second)
-    except ValueError:
-        wait = 0
+    wait = float(second) if second.replace(".", "", 1).isdecimal() else 0
     return Out(until, wait if 1 <= wait <= WAIT_LIMIT else None)
-
 
 def remove(path: str) -> bool:
     """Unlink; True for the one caller that did it."""
@@ -336,14 +293,12 @@ def remove(path: str) -> bool:
         return False
     return True
 
-
 def list_dir(folder: str) -> list[str]:
     """The names in a folder; none where it is not there."""
     try:
         return os.listdir(folder)
     except OSError:
         return []
-
 
 def make_dir(path: str) -> None:
     """The folder, 0700 where it is new; raises A4pError."""
@@ -352,10 +307,13 @@ def make_dir(path: str) -> None:
     except OSError as error:
         raise A4pError("home_write", file=path, detail=error.strerror) from None
 
-
 def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> None:
-    """Write atomically, 0600 under any umask; raises A4pError. `place` puts the draft there."""
-    draft = f"{path}.{os.getpid()}.{random_id(4)}"
+    """Write atomically, 0600 under any umask, making the folder; raises A4pError.
+
+    `place` puts the draft there: os.link raises FileExistsError where another was faster.
+    """
+    make_dir(os.path.dirname(path))
+    draft = f"{path}.{os.getpid()}.{random_id(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     try:
         with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
@@ -368,11 +326,9 @@ def write_private(path: str, text: str, place: Callable[[str, str], None] = os.r
     finally:
         remove(draft)
 
-
 def random_id(length: int) -> str:
     """`length` characters of a-z2-7 from the system's randomness, 5 bits each."""
     return "".join(ID_LETTERS[byte & 31] for byte in os.urandom(length))
-
 
 class Log:
     """`a4p.log`: one line for each thing that happened; never a secret, topics shortened."""
@@ -386,78 +342,64 @@ class Log:
         rows = [text, *details]
         for secret, shown in self.hidden.items():  # before a cut leaves a part of one
             rows = [row.replace(secret, shown) for row in rows]
-        entry = "\n    ".join(plain(row, 500) for row in rows) + "\n"
-        entry = time.strftime("%Y-%m-%d %H:%M:%S ") + entry
+        now = time.strftime("%Y-%m-%d %H:%M:%S ")
+        entry = now + "\n    ".join(plain(row, 500) for row in rows) + "\n"
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
         try:
-            with os.fdopen(os.open(self.path, flags, 0o600), "ab") as file:
+            with os.fdopen(os.open(self.path, flags, 0o600), "a+b") as file:
                 file.write(entry.encode("utf-8", "replace"))
-                size = file.tell()
-            if size > LOG_LIMIT:
-                with open(self.path, "rb") as old:
-                    old.seek(size - LOG_LIMIT // 2)
-                    write_private(self.path, str(old.read().partition(b"\n")[2], "utf-8", "replace"))
+                if file.tell() > LOG_LIMIT:
+                    file.seek(-LOG_LIMIT // 2, os.SEEK_END)
+                    kept = file.read().partition(b"\n")[2]
+                    write_private(self.path, str(kept, "utf-8", "replace"))
         except (OSError, ValueError, A4pError):
             return  # a full disk must not cost an answer
 
     def failure(self, what: str, error: BaseException) -> None:
-        """An unexpected error with its traceback."""
+        """An unexpected error, with the traceback of the one being handled."""
         import traceback
-        rows = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        self.line(f"{what}: {type(error).__name__}", *rows.splitlines()[-30:])
+        self.line(f"{what}: {type(error).__name__}", *traceback.format_exc().splitlines()[-30:])
 
-
-# The config: key -> (default, form of its text, what an error says it must be)
-SETTINGS: dict[str, tuple[object, str, str]] = {
-    "server": ("https://ntfy.sh", r"https?://[^\s/?#@]+(/[^\s?#]*)?", "an http:// or https:// URL"),
+# The config: key -> (default, form of its text or range of seconds, what an error says it must be)
+SETTINGS: dict[str, tuple[object, Any, str]] = {
+    "server": ("https://ntfy.sh", r"https?://[^\s/?#@]+(/[^\s?#]*)?",
+               "an http:// or https:// URL"),
     "topic": ("", r"|[-_A-Za-z0-9]{1,55}", "1 to 55 of a-z A-Z 0-9 - _"),
-    "token": ("", r"[^\s]*", "text without spaces"),
-    "user": ("", r"[^\r\n\0]*", "text of one line"),
-    "password": ("", r"[^\r\n\0]*", "text of one line"),
-    "reply_token": ("", r"[^\s]*", "text without spaces"),
+    **dict.fromkeys(("token", "reply_token", "serve_token"), ("", r"\S*", "text without spaces")),
+    **dict.fromkeys(("user", "password"), ("", r"[^\r\n\0]*", "text of one line")),
     "share_token": (False, "True|False", "true or false"),
-    "timeout": (60, r"[\d.]+", f"seconds, 1 to {WAIT_LIMIT}"),
+    "timeout": (60, (1, WAIT_LIMIT), f"seconds, 1 to {WAIT_LIMIT}"),
     "priority": (4, "[1-5]", "1 to 5"),
     "lang": ("auto", "auto|en|zh", '"auto", "en" or "zh"'),
     "phone": ("", "|android|ios", '"", "android" or "ios"'),
     "proxy": ("", r"|\w+://\S+", "a proxy's http:// URL or empty"),
     "desk": ("wait", "wait|beside", '"wait" or "beside"'),
-    "serve_token": ("", r"[^\s]*", "text without spaces"),
 }
 ENVIRONMENT = {"A4P_SERVER": "server", "A4P_TOPIC": "topic", "A4P_TOKEN": "token",
                "A4P_TIMEOUT": "timeout", "A4P_LANG": "lang"}
 
-
-def setting_fits(key: str, value: object) -> bool:
-    """Whether `value` may stand as `key` in the config.
-
-    >>> setting_fits("priority", 6), setting_fits("topic", "a4p-x"), setting_fits("timeout", True)
-    (False, True, False)
-    """
+def setting_fits(key: str, value: Any) -> bool:
+    """Whether `value` may stand as `key` in the config."""
     import re
     default, form, _ = SETTINGS[key]
-    kinds = (int, float) if key == "timeout" else (type(default),)
-    if type(value) not in kinds or not re.fullmatch(form, str(value)):
-        return False
-    return key != "timeout" or 1 <= float(str(value)) <= WAIT_LIMIT
+    if isinstance(form, tuple):
+        return type(value) in (int, float) and form[0] <= value <= form[1]
+    return type(value) is type(default) and bool(re.fullmatch(form, str(value)))
 
-
-class Config(dict[str, "Any"]):
-    """What `config.json` and the environment say, as attributes, too; raises UsageError."""
+class Config:
+    """What `config.json` and the environment say, as attributes; raises UsageError."""
 
     def __init__(self, home: str) -> None:
         import contextlib
         import re
-        super().__init__({key: row[0] for key, row in SETTINGS.items()})
         self.path = os.path.join(home, "config.json")
         self.stored, text = read_json(self.path)
-        for key in SETTINGS.keys() & self.stored.keys():
-            if not setting_fits(key, self.stored[key]):
-                found = re.search(rf'"{key}"\s*:', text)
-                line = text[: found.start() if found else 0].count("\n") + 1
-                raise UsageError("config_value", file=self.path, line=line, name=key,
-                                 want=SETTINGS[key][2])
-            self[key] = self.stored[key]
+        self.unknown = [key for key in self.stored if key not in SETTINGS]  # they are kept
+        for key, (default, _, want) in SETTINGS.items():
+            vars(self)[key] = self.stored.get(key, default)
+            if key in self.stored and not setting_fits(key, self.stored[key]):
+                line = re.split(rf'"{key}"\s*:', text)[0].count("\n") + 1
+                raise UsageError("config_value", file=self.path, line=line, name=key, want=want)
         for name, key in ENVIRONMENT.items():
             value: Any = os.environ.get(name, "")
             if value and key == "timeout":
@@ -465,27 +407,18 @@ class Config(dict[str, "Any"]):
                     value = seconds_of(value)
             if value and not setting_fits(key, value):
                 raise UsageError("env_value", name=name, want=SETTINGS[key][2])
-            self[key] = value or self[key]
-        self["server"] = self.server.rstrip("/")
-        self["lang"] = resolve_lang(self.lang)
+            vars(self)[key] = value or vars(self)[key]
+        self.server: str = self.server.rstrip("/")
+        self.lang: str = resolve_lang(self.lang)
 
-    def __getattr__(self, key: str) -> Any:
-        if key not in self:
-            raise AttributeError(key)
-        return self[key]
-
-    @property
-    def unknown(self) -> list[str]:
-        """The keys of the file that a4p does not know; they are kept."""
-        return [key for key in self.stored if key not in SETTINGS]
+    def __getattr__(self, key: str) -> Any:  # for mypy: the attributes are those of SETTINGS
+        raise AttributeError(key)
 
     def save(self, **changes: object) -> None:
         """Merge `changes` into the file, keeping every other key; raises A4pError."""
         import json
         self.stored.update(changes)
-        make_dir(os.path.dirname(self.path))
         write_private(self.path, json.dumps(self.stored, indent=2, ensure_ascii=False) + "\n")
-
 
 def read_json(path: str) -> tuple[Json, str]:
     """The object in a JSON file and its text, both empty where there is none; UsageError."""
@@ -494,45 +427,37 @@ def read_json(path: str) -> tuple[Json, str]:
         with open(path, encoding="utf-8") as file:
             text = file.read(1_000_000)
         found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError("not an object")
     except FileNotFoundError:
         return {}, ""
     except OSError as error:
         raise UsageError("config_read", file=path, detail=error.strerror) from None
-    except json.JSONDecodeError as error:
-        raise UsageError("config_json", file=path, line=error.lineno, detail=error.msg) from None
-    except (ValueError, RecursionError):
-        raise UsageError("config_json", file=path, line=1, detail="not UTF-8 text") from None
-    if not isinstance(found, dict):
-        raise UsageError("config_json", file=path, line=1, detail="not an object")
+    except (ValueError, RecursionError) as error:  # of these, JSONDecodeError alone has a line
+        raise UsageError("config_json", file=path, line=getattr(error, "lineno", 1),
+                         detail=getattr(error, "msg", error)) from None
     return found, text
-
 
 def resolve_lang(lang: str) -> str:
     """"zh" or "en"; "auto" follows LC_ALL, LC_MESSAGES and LANG."""
     if lang == "auto":
-        names = (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
-        lang = next((name for name in names if name), "")
+        lang = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
     return "zh" if lang.lower().startswith("zh") else "en"
 
-
 def process_stamp(pid: int) -> str:
-    """What tells this process from a later one of the same pid; "" when it is gone.
-
-    Linux has the start time in /proc; elsewhere `ps` tells it.
-    """
+    """What tells this process from a later one of the same pid; "" when it is gone."""
     if sys.platform == "win32":
         return "?"  # os.kill(pid, 0) would send Ctrl-C there
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+        return "" if fields[0] in (b"Z", b"X") else fields[19].decode()  # the time of its start
     except (OSError, IndexError):
         if os.path.exists("/proc/self/stat"):
             return ""
     import subprocess
     return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True,
                           timeout=5, check=False).stdout.strip()
-
 
 class Pending:
     """`pending/`: one small file for each question that waits now, on this host.
@@ -542,65 +467,60 @@ class Pending:
     """
 
     def __init__(self, home: str) -> None:
-        self.folder = os.path.join(home, "pending")
-        self.taken = os.path.join(home, "taken")
+        self.folder, self.taken = os.path.join(home, "pending"), os.path.join(home, "taken")
 
     def add(self, entry: Json, labels: Sequence[str] = ()) -> str:
-        """Put the entry there as this process's; returns its tag, which no label starts with."""
+        """Put the entry there as this process's; returns its tag, which no label starts with.
+
+        A tag is a letter and a digit, or two where many wait; random, so that few collide.
+        """
         import json
         import socket
-        make_dir(self.folder)
-        starts = [fold(label)[:3] for label in labels]
+        avoided = {name.partition(".")[0] for name in list_dir(self.folder)}
+        avoided |= {fold(label)[:length] for label in labels for length in (2, 3)}
         entry.update(pid=os.getpid(), stamp=process_stamp(os.getpid()), host=socket.gethostname())
+        turn = 0
         while True:
-            tag = entry["tag"] = self._free_tag(starts)
+            turn += 1
+            letter, *rest = os.urandom(2 if turn <= 10 else 3)
+            tag = TAG_LETTERS[letter % len(TAG_LETTERS)] + "".join(str(2 + n % 8) for n in rest)
+            if tag in avoided and turn <= 20:
+                continue
+            text = json.dumps({**entry, "tag": tag})
             try:
-                write_private(self._path(tag), json.dumps(entry), os.link)
-                return tag
+                write_private(f"{self.folder}/{tag}.json", text, os.link)
             except FileExistsError:
                 continue  # another question was faster
-
-    def _free_tag(self, starts: Sequence[str]) -> str:
-        """A letter and a digit, or two where many wait; random, so that few collide."""
-        used = {name.partition(".")[0] for name in list_dir(self.folder)}
-        for turn in range(20):
-            letter, *rest = os.urandom(2 + turn // 10)
-            tag = TAG_LETTERS[letter % len(TAG_LETTERS)] + "".join(str(2 + n % 8) for n in rest)
-            if tag not in used and not any(start.startswith(tag) for start in starts):
-                break
-        return tag
-
-    def _path(self, tag: str) -> str:
-        return os.path.join(self.folder, tag + ".json")
+            return tag
 
     def waits(self, tag: str) -> bool:
         """Whether the entry is still there: `home` takes it away."""
-        return os.path.exists(self._path(tag))
+        return os.path.exists(f"{self.folder}/{tag}.json")
 
     def drop(self, tag: str) -> bool:
         """Take the entry away; True for the one caller that did it."""
-        path = self._path(tag)
         try:
-            os.rename(path, path[:-4] + "over")
+            os.rename(f"{self.folder}/{tag}.json", f"{self.folder}/{tag}.over")
         except OSError:
             return False
         return True
 
-    def entries(self, ending: str = "json") -> list[Json]:
+    def over(self, tag: str) -> bool:
+        """Whether a question of this tag ended lately."""
+        return os.path.exists(f"{self.folder}/{tag}.over")
+
+    def entries(self) -> list[Json]:
         """Every readable entry, the oldest first; those of other hosts left out."""
         import json
-        import re
         import socket
         found = []
-        for name in list_dir(self.folder):
-            if not re.fullmatch(rf"{TAG_FORM}\.{ending}", name):
-                continue
+        for name in [name for name in list_dir(self.folder) if name.endswith(".json")]:
             try:
-                with open(os.path.join(self.folder, name), encoding="utf-8") as file:
+                with open(f"{self.folder}/{name}", encoding="utf-8") as file:
                     entry = json.loads(file.read(100_000))
-                if entry["tag"] == name.partition(".")[0] and entry["host"] == socket.gethostname():
+                if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
                     found.append({**entry, "since": float(entry["since"])})
-            except (OSError, ValueError, TypeError, KeyError):
+            except (OSError, ValueError, TypeError, KeyError, RecursionError):
                 continue  # going away just now, or not ours
         return sorted(found, key=lambda entry: (entry["since"], entry["tag"]))
 
@@ -610,6 +530,8 @@ class Pending:
 
     def dead(self) -> list[Json]:
         """The entries left by processes that are gone, each handed to one caller only."""
+        forget(self.taken, "", TAKEN_KEPT)
+        forget(self.folder, ".over", TAG_KEPT)
         return [entry for entry in self.entries()
                 if not self._lives(entry) and self.drop(entry["tag"])]
 
@@ -619,35 +541,28 @@ class Pending:
 
     def take(self, event_id: str) -> bool:
         """Claim one reply for good; True for one caller of all processes, ever."""
-        make_dir(self.taken)
         try:
-            os.close(os.open(os.path.join(self.taken, event_id), os.O_CREAT | os.O_EXCL, 0o600))
+            write_private(f"{self.taken}/{event_id}", "", os.link)
         except FileExistsError:
             return False
-        for folder, ending, kept in ((self.taken, "", TAKEN_KEPT),
-                                     (self.folder, ".over", TAG_KEPT)):
-            for name in list_dir(folder)[:500]:
-                path = os.path.join(folder, name)
-                if name.endswith(ending) and age(path) > kept:
-                    remove(path)
         return True
 
-
-def age(path: str) -> float:
-    """Seconds since a file was last written; 0 where there is none."""
-    try:
-        return time.time() - os.stat(path).st_mtime
-    except OSError:
-        return 0
-
+def forget(folder: str, ending: str, kept: float) -> None:
+    """Remove what is older than `kept` seconds."""
+    for name in list_dir(folder):
+        path = f"{folder}/{name}"
+        try:
+            if name.endswith(ending) and time.time() - os.stat(path).st_mtime > kept:
+                os.unlink(path)
+        except OSError:
+            continue  # another process was faster
 
 class State:
     """All of $A4P_HOME: `config` (raises UsageError when first read), `pending`, `log`."""
 
     def __init__(self, home: str = "") -> None:
         self.home = home or home_dir()
-        self.pending = Pending(self.home)
-        self.log = Log(self.home)
+        self.pending, self.log = Pending(self.home), Log(self.home)
         self._config: Config | None = None
 
     @property
@@ -656,33 +571,23 @@ class State:
         if self._config is None:
             config = self._config = Config(self.home)
             for key in ("token", "password", "reply_token", "serve_token"):
-                self.log.hidden[config[key] or "\0"] = "***"
+                self.log.hidden[getattr(config, key) or "\0"] = "***"
             self.log.hidden[config.topic or "\0"] = shorten(config.topic)
         return self._config
 
-
 def shorten(topic: str) -> str:
-    """A topic as it may be shown.
-
-    >>> shorten("a4p-abcdefghijklmnopqrstuvwxyz")
-    'a4p-abc…'
-    """
+    """A topic as it may be shown: `a4p-abc…`."""
     return topic[:7 if len(topic) > 10 else 2] + "…"
 
-
 # === The model: question, option, reply, answer =============================
-
 
 class Option:
     """One choice: `label` is the answer, the rest is shown where there is room."""
 
     def __init__(self, label: str, description: str = "", priority: str = "",
                  danger: bool = False) -> None:
-        self.label = label
-        self.description = description
-        self.priority = priority
-        self.danger = danger
-
+        self.label, self.description = label, description
+        self.priority, self.danger = priority, danger
 
 class Question:
     """A text with options. `key` is what the agent finds its answer by.
@@ -694,14 +599,11 @@ class Question:
 
     def __init__(self, key: str, header: str, text: str, options: Sequence[Option] = (),
                  multi: bool = False, words: bool = True) -> None:
-        self.key = key
-        self.header = header
-        self.text = text
-        self.options = list(options)
+        self.key, self.header, self.text, self.options = key, header, text, list(options)
         self.labels = [option.label for option in options]
         self.multi = multi and bool(options)
         self.words = words or not options
-        self.lettered = any(number_of(fold(label)) is not None for label in self.labels)
+        self.lettered = any(mark_of(label, NUMBER) for label in self.labels)
 
     @property
     def marks(self) -> list[str]:
@@ -712,7 +614,7 @@ class Question:
         """
         if not self.lettered:
             return [str(number) for number in range(1, len(self.options) + 1)]
-        labels = {fold(label) for label in self.labels}
+        labels = {form for label in self.labels for form in (fold(label), mark_of(label, LETTER))}
         letters = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c.lower() not in labels]
         more = [f"{(letters or ['A'])[0]}{n}" for n in range(1, 60)]
         return (letters + more)[: len(self.options)]
@@ -724,13 +626,11 @@ class Question:
             return NotListed(reply)
         return answer
 
-
 class Answer:
     """What the agent gets: the `selected` labels, and the person's own words, "" for none."""
 
     def __init__(self, selected: Sequence[str] = (), text: str = "") -> None:
-        self.selected = list(selected)
-        self.text = text
+        self.selected, self.text = list(selected), text
 
     def __repr__(self) -> str:
         return f"Answer({self.selected!r}, {self.text!r})"
@@ -738,17 +638,15 @@ class Answer:
     def __eq__(self, other: object) -> bool:
         return repr(self) == repr(other)
 
-    def joined(self, separator: str = ", ") -> str:
+    def joined(self) -> str:
         """For people: labels and words."""
-        return separator.join([*self.selected, *([self.text] if self.text else [])])
-
+        return ", ".join(filter(None, [*self.selected, self.text]))
 
 class NotListed:
     """A reply that looks like a choice but is none: it is asked back. `marks` as typed."""
 
     def __init__(self, marks: str) -> None:
         self.marks = marks
-
 
 def fold(text: str) -> str:
     """For comparing only: NFKC, no emoji dressing, outer space or case; ③ and ❸ are 3.
@@ -758,41 +656,36 @@ def fold(text: str) -> str:
     """
     import unicodedata
     dressing = dict.fromkeys(map(ord, "\ufe0e\ufe0f\u20e3\u200b\ufeff"))
-    text = text.replace("🔟", "10").translate(dressing)
     parts = []
-    for c in text:
+    for c in text.replace("🔟", "10").translate(dressing):
         value = unicodedata.numeric(c, 0.5) if unicodedata.category(c) == "No" else 0.5
         parts.append(f" {value:.0f} " if value == int(value) else c)
     return unicodedata.normalize("NFKC", "".join(parts)).strip().casefold()
 
-
-CHINESE_DIGITS = {c: n for n, c in enumerate("零一二三四五六七八九")}
+CHINESE_DIGITS = str.maketrans("零一二三四五六七八九", "0123456789")
 NUMBER = r"\d{1,40}|[①-⒛]|[一二三四五六七八九]?十[一二三四五六七八九]?|[零一二三四五六七八九]"
 LETTER = "[a-z][0-9]{0,2}"
-MARK = (r"(?:(?:option|choice|answer|number|no\.|选项|选择|答案|编号|选|第)\s*){{0,2}}"
-        r"[#＃(（\[【]*\s*(?P<mark>{form})(?:\s*[)）\]】])*(?:\s*(?:个选项|个|项|号|种|条))?")
+MARK = (r"(?:(?:option|choice|answer|number|no\.|选项|选择|答案|编号|选)\s*)?(?P<nth>第\s*)?"
+        r"[#＃(（\[【]*\s*(?P<mark>{form})(?:\s*[)）\]】])*(?:\s*(?:个选项|(?(nth)个|项)|项|号|种|条))?")
 ENDS = r"(?![a-z\d]|[.:]\d)"  # not in the middle of 3rd, 10k, 4.5 or 12:30
 SEPARATOR = r"(?=[\s,;/、，；+&|.和与及跟])(?:[\s,;/、，；+&|]|\.\s)*(?:(?:and\b|和|与|及|跟)\s*)?"
 CLOSING = r"[\s.。,，、!！:：;；)\]~吧]*"
 
+def mark_of(text: str, form: str) -> str:
+    """The mark of FORM that a text is, in any usual dress; "" where it means more.
 
-def number_of(folded: str) -> int | None:
-    """The number that a folded text means, in any usual dress; None where it means more.
-
-    >>> [number_of(fold(t)) for t in ("３", "3.", "(3)", "#3", "③", "选3", "option 3", "03")]
-    [3, 3, 3, 3, 3, 3, 3, 3]
-    >>> [number_of(fold(t)) for t in ("第三个", "选十二", "３号", "二十一", "3 days", "4.5", "-3")]
-    [3, 12, 3, 21, None, None, None]
+    >>> [mark_of(t, NUMBER) for t in ("３", "3.", "(3)", "#3", "③", "选3", "option 3", "03")]
+    ['3', '3', '3', '3', '3', '3', '3', '3']
+    >>> [mark_of(t, NUMBER) for t in ("第三个", "选十二", "３号", "二十一", "3 days", "4.5", "-3")]
+    ['3', '12', '3', '21', '', '', '']
     """
     import re
-    found = re.fullmatch(MARK.format(form=NUMBER) + CLOSING, folded)
-    if found is None:
-        return None
-    if found["mark"].isdecimal():
-        return int(found["mark"])
-    tens, ten, ones = found["mark"].rpartition("十")
-    return (10 * CHINESE_DIGITS.get(tens, 1) if ten else 0) + CHINESE_DIGITS.get(ones, 0)
-
+    found = re.fullmatch(MARK.format(form=form) + CLOSING, fold(text))
+    mark = found["mark"] if found else ""
+    if form == NUMBER and mark:
+        tens, ten, ones = mark.translate(CHINESE_DIGITS).rpartition("十")
+        mark = str(int(f"{tens or 1}{ones or 0}" if ten else ones))
+    return mark
 
 def interpret(reply: str, question: Question) -> Answer | NotListed:
     """What a reply text means: a label, a place on the list, or the person's own words.
@@ -800,8 +693,6 @@ def interpret(reply: str, question: Question) -> Answer | NotListed:
     >>> db = Question("", "", "", [Option("Docker"), Option("systemd"), Option("local only")])
     >>> interpret("３", db), interpret("docker", db), interpret("3 days", db)
     (Answer(['local only'], ''), Answer(['Docker'], ''), Answer([], '3 days'))
-    >>> interpret("9", db).marks
-    '9'
     """
     label = label_of(reply, question.labels) or label_at(reply, question)
     if label is not None:
@@ -809,10 +700,9 @@ def interpret(reply: str, question: Question) -> Answer | NotListed:
     reply = reply.strip()
     if question.multi:
         return interpret_multi(reply, question)
-    if question.options and not question.lettered and number_of(fold(reply)) is not None:
+    if question.options and not question.lettered and mark_of(reply, NUMBER):
         return NotListed(reply)
     return Answer([], reply)
-
 
 def label_of(text: str, labels: Sequence[str]) -> str | None:
     """The label that `text` is: to the letter, else the only one ignoring space, then case."""
@@ -822,25 +712,17 @@ def label_of(text: str, labels: Sequence[str]) -> str | None:
             return same[0]
     return None
 
-
 def label_at(mark: str, question: Question) -> str | None:
     """The label at the place in the list that a mark names, else None."""
-    import re
     places = {mark.lower(): label for mark, label in zip(question.marks, question.labels)}
-    if not question.lettered:
-        return places.get(str(number_of(fold(mark))))
-    found = re.fullmatch(MARK.format(form=LETTER) + CLOSING, fold(mark))
-    return places.get(found["mark"]) if found else None
-
+    return places.get(mark_of(mark, LETTER if question.lettered else NUMBER))
 
 def interpret_multi(reply: str, question: Question) -> Answer | NotListed:
     """A reply where several may be chosen: `1,3`, labels, `1,3 and then words`, `2: words`.
 
     >>> q = Question("", "", "", [Option("a1"), Option("b1"), Option("c1")], multi=True)
-    >>> interpret("1、3", q), interpret("1,3 and log it", q), interpret("2: but later", q)
-    (Answer(['a1', 'c1'], ''), Answer(['a1', 'c1'], 'and log it'), Answer(['b1'], 'but later'))
-    >>> interpret("3 replicas please", q), interpret("B1, c1", q)
-    (Answer([], '3 replicas please'), Answer(['b1', 'c1'], ''))
+    >>> interpret("1、3", q), interpret("B1, c1", q), interpret("2: but later", q)
+    (Answer(['a1', 'c1'], ''), Answer(['b1', 'c1'], ''), Answer(['b1'], 'but later'))
     """
     import re
     words = ""
@@ -855,7 +737,6 @@ def interpret_multi(reply: str, question: Question) -> Answer | NotListed:
     if None in found:
         return NotListed(reply)
     return Answer([label for label in question.labels if label in found], words)
-
 
 def leading_marks(reply: str, question: Question) -> tuple[list[str], str]:
     """The list marks that a reply starts with, and the words behind them.
@@ -878,46 +759,36 @@ def leading_marks(reply: str, question: Question) -> tuple[list[str], str]:
               or reply[at - 1: at] in ")）]】")
     return (marks, words) if parted or not words else ([], reply)
 
-
 # === The ntfy client ========================================================
 
-
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine itself.
+    """Whether a host name or address is this machine itself."""
+    import re
+    return re.fullmatch(r"localhost|::1|127\.[\d.]+", host) is not None
 
-    >>> is_loopback("localhost"), is_loopback("127.8.0.1"), is_loopback("ntfy.sh")
-    (True, True, False)
-    """
-    return host in ("localhost", "::1") or (host.startswith("127.")
-                                            and host.replace(".", "").isdigit())
-
-
-def background(work: Callable[[], object]) -> None:
-    """Run `work` in a thread that does not outlive the process."""
+def background(work: Callable[[], object]) -> Any:
+    """Run `work` in a thread that does not outlive the process; returns the thread."""
     import threading
-    threading.Thread(target=work, daemon=True).start()
-
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
 
 def within(seconds: float, work: Callable[[], Any], server: str) -> Any:
     """The result of `work`, or Refused after `seconds`: name look-ups have no timeout."""
-    import queue
-    done: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+    done: list[Any] = []
 
     def run() -> None:
         try:
-            done.put((work(), None))
+            done.append(work())
         except Exception as error:
-            done.put((None, error))
+            done.append(error)
 
-    background(run)
-    try:
-        result, error = done.get(timeout=seconds)
-    except queue.Empty:
-        raise Refused("slow_network", server=server, seconds=int(seconds)) from None
-    if error:
-        raise error
-    return result
-
+    background(run).join(seconds)
+    if not done:
+        raise Refused("slow_network", server=server, seconds=int(seconds))
+    if isinstance(done[0], Exception):
+        raise done[0]
+    return done[0]
 
 class Ntfy:
     """One ntfy server with one set of credentials. Everything raises Refused."""
@@ -925,26 +796,18 @@ class Ntfy:
     def __init__(self, config: Config) -> None:
         import urllib.parse
         self.server: str = config.server
-        self.auth = authorization(config)
-        parts = urllib.parse.urlsplit(self.server)
-        self.scheme, self.host = parts.scheme, parts.hostname or ""
+        self.url = urllib.parse.urlsplit(self.server)
         self.proxy: str = config.proxy
+        self.auth = credentials(f"{config.user}:{config.password}", config.token)
+        self.headers = {"User-Agent": "a4p/" + VERSION, "Content-Type": "application/json",
+                        "Connection": "close", **self.auth}
 
     def publish(self, body: Json) -> Json:
         """Publish JSON to the server's root; returns the message as the server stored it."""
-        import json
-        import re
-        found = self._read("POST", "/", encode(body))
-        try:
-            message: Json = json.loads(found)
-            fits = (message["event"] == "message" and message["topic"] == body["topic"]
-                    and re.fullmatch(EVENT_ID_FORM, message["id"])
-                    and isinstance(message["time"], int))
-        except (ValueError, TypeError, KeyError):
-            fits = False
-        if not fits:  # a captive portal, or a proxy's page
-            raise Refused("no_ntfy", 200, server=self.server)
-        return message
+        message = event_of(self._read("POST", "/", encode(body)))
+        if message and message["event"] == "message" and message.get("topic") == body["topic"]:
+            return message
+        raise Refused("no_ntfy", 200, server=self.server)  # a captive portal, a proxy's page
 
     def delete(self, topic: str, sequence_id: str) -> None:
         """Take a push off the phone; servers older than ntfy 2.16 refuse it."""
@@ -963,7 +826,7 @@ class Ntfy:
 
     def stream(self, topics: Sequence[str], since: str = "") -> Stream:
         """An open stream on `topics`; what came after the event `since`, too."""
-        path = f"/{','.join(topics)}/json" + (f"?since={since}" if since else "")
+        path = f"/{','.join(topics)}/json?since={since or 'none'}"
         return Stream(*self.open("GET", path, idle=SILENCE))
 
     def _read(self, method: str, path: str, body: bytes | None = None) -> bytes:
@@ -975,84 +838,71 @@ class Ntfy:
             raise self._failure(error) from None
 
     def open(self, method: str, path: str, body: bytes | None = None,
-             idle: float = CONNECT_WAIT) -> tuple[Any, list[Any]]:
-        """The response to a request, if it is 200, and a list with its socket."""
-        import urllib.request
-        request = urllib.request.Request(self.server + path, data=body, method=method)
-        request.add_header("User-Agent", "a4p/" + VERSION)
-        request.add_header("Content-Type", "application/json")
-        if self.auth:
-            request.add_header("Authorization", self.auth)
-        sockets: list[Any] = []
+             idle: float = CONNECT_WAIT) -> tuple[Any, Any]:
+        """The response, if it is 200, and its socket, which may be silent for `idle` seconds."""
+        proxy = self._proxy()
         try:
-            response = self._opener(idle, sockets).open(request, timeout=CONNECT_WAIT)
+            connection, start, headers = self._connect(proxy)
+            with connection.sock as sock:  # the response holds it open
+                sock.settimeout(idle)
+                connection.request(method, start + path, body, headers)
+                response = connection.getresponse()
         except Exception as error:
             raise self._failure(error) from None
         if response.status != 200:
             with response:
                 raise self._refusal(response)
-        return response, sockets
+        return response, sock
 
-    def _opener(self, idle: float, sockets: list[Any]) -> Any:
-        """An opener of just the handlers needed: none follows a redirect.
-
-        `idle`: seconds of silence after connecting. `sockets` receives the connection's socket,
-        so that another thread can shut it down.
-        """
+    def _connect(self, proxy: str) -> tuple[Any, str, Json]:
+        """A connection, and the start of every path and the headers of a request on it."""
         import http.client
-        import urllib.request
-        base: Any = http.client.HTTPConnection
-        handler: Any = urllib.request.HTTPHandler()
-        if self.scheme == "https":  # a context costs 20 ms, and 3.12 makes one for http, too
+        import urllib.parse
+        pair, _, via = proxy.rpartition("://")[2].rstrip("/").rpartition("@")
+        login = credentials(urllib.parse.unquote(pair), name="Proxy-Authorization")
+        host = via or self.url.netloc
+        connection: Any = http.client.HTTPConnection(host, timeout=CONNECT_WAIT)
+        start, headers = self.url.path, self.headers
+        if self.url.scheme == "https":
             import ssl
-            base = http.client.HTTPSConnection
-            handler = urllib.request.HTTPSHandler(context=ssl.create_default_context())
+            connection = http.client.HTTPSConnection(host, timeout=CONNECT_WAIT,
+                                                     context=ssl.create_default_context())
+            if via:
+                connection.set_tunnel(self.url.netloc, headers=login)
+        elif via:
+            start, headers = self.server, {**headers, **login}
+        connection.connect()
+        return connection, start, headers
 
-        class Connection(base):  # type: ignore[misc]
-            def connect(self) -> None:
-                super().connect()
-                self.sock.settimeout(idle)
-                sockets.append(self.sock)
-
-        send = handler.do_open
-        handler.do_open = lambda kind, request, **more: send(Connection, request, **more)
-        opener = urllib.request.OpenerDirector()
-        opener.add_handler(urllib.request.ProxyHandler(self._proxies()))
-        opener.add_handler(handler)
-        return opener
-
-    def _proxies(self) -> dict[str, str]:
+    def _proxy(self) -> str:
+        """The proxy that leads to the server, "" for none."""
+        if is_loopback(self.url.hostname or ""):
+            return ""
         import urllib.request
-        if is_loopback(self.host):
-            return {}
         proxy = self.proxy
-        if not proxy and not urllib.request.proxy_bypass(self.host):
+        if not proxy and not urllib.request.proxy_bypass(self.url.netloc):
             found = urllib.request.getproxies()
-            proxy = found.get(self.scheme) or found.get("all", "")
+            proxy = found.get(self.url.scheme) or found.get("all", "")
         if proxy.startswith("socks"):
             raise Refused("socks")
-        return {self.scheme: proxy} if proxy else {}
+        return proxy
 
     def _failure(self, error: Exception) -> Refused:
         import ssl
-        if isinstance(error, Refused):
-            return error
-        reason = getattr(error, "reason", error)
-        if isinstance(reason, ssl.SSLCertVerificationError):
-            return Refused("bad_tls", server=self.server, detail=plain(reason.verify_message))
-        if isinstance(reason, TimeoutError) or "timed out" in str(reason):
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return Refused("bad_tls", server=self.server, detail=plain(error.verify_message))
+        if isinstance(error, TimeoutError) or "timed out" in str(error):
             return Refused("slow_network", server=self.server, seconds=int(CONNECT_WAIT))
-        detail = plain(getattr(reason, "strerror", "") or str(reason) or type(reason).__name__)
+        detail = plain(getattr(error, "strerror", "") or str(error) or type(error).__name__)
         return Refused("no_network", server=self.server, detail=detail)
 
     def _refusal(self, response: Any) -> Refused:
         import json
-        import urllib.parse
+        import re
         http = response.status
-        if 300 <= http < 400:  # urllib would drop the body, and take the credentials along
-            there = urllib.parse.urlsplit(str(response.headers.get("Location", "")))
-            to = plain(f"{there.scheme}://{there.netloc}" if there.netloc else "?")
-            return Refused("moved", http, server=self.server, to=to)
+        if 300 <= http < 400:  # to follow it would take the credentials along
+            there = re.match(r"\w+://[^/?#]+", str(response.headers.get("Location")))
+            return Refused("moved", http, server=self.server, to=plain(there[0] if there else "?"))
         try:
             found = json.loads(response.read(LINE_LIMIT))
             code, detail = int(found["code"]), plain(str(found["error"]))
@@ -1061,26 +911,21 @@ class Ntfy:
         mend = next((key for key in (f"mend_{code}", f"mend_{http}") if key in MESSAGES), "mend")
         return Refused("refused", http, code, server=self.server, detail=detail, mend=mend)
 
-
 class Stream:
-    """An open stream; `embedded` where the server is a4p's own."""
+    """An open stream, as an iterable of events."""
 
-    def __init__(self, response: Any, sockets: list[Any]) -> None:
-        self.response = response
-        self.sockets = sockets
-        self.embedded = response.headers.get("X-A4P") == "1"
+    def __init__(self, response: Any, sock: Any) -> None:
+        self.response, self.sock = response, sock
 
     def __iter__(self) -> Iterator[Json]:
         """Each event until the stream ends: cut, reset, silent for SILENCE, or closed."""
         import http.client
-        whole = True
+        line = b"\n"
         try:
-            while True:
+            while line:
+                whole = line.endswith(b"\n")  # the rest of an overlong line is no event
                 line = self.response.readline(LINE_LIMIT)
                 event = event_of(line) if whole else None
-                whole = line.endswith(b"\n")  # the rest of an overlong line is no event
-                if not line:
-                    return
                 if event:
                     yield event
         except (OSError, ValueError, AttributeError, http.client.HTTPException):
@@ -1089,94 +934,81 @@ class Stream:
     def close(self) -> None:
         """End the stream, from any thread."""
         import contextlib
-        for sock in self.sockets:
-            with contextlib.suppress(OSError):
-                sock.shutdown(2)
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(2)
 
-
-def authorization(config: Config) -> str:
-    """The Authorization header's value: Bearer, Basic, or "" for no header at all."""
+def credentials(pair: str, token: str = "", name: str = "Authorization") -> dict[str, str]:
+    """The header for a token (Bearer) or for `user:password` (Basic); {} without either."""
     import base64
-    if config.token:
-        return f"Bearer {config.token}"
-    pair = f"{config.user}:{config.password}"
-    return "Basic " + base64.b64encode(pair.encode()).decode() if pair != ":" else ""
-
+    value = "Bearer " + token if token else "Basic " + base64.b64encode(pair.encode()).decode()
+    return {name: value} if token or pair.strip(":") else {}
 
 def encode(body: Json) -> bytes:
-    r"""JSON as ntfy counts it best: UTF-8, not \u escapes (ntfy 2.13: 4095 bytes of Cyrillic
-    escaped are over the limit); a lone surrogate becomes "?"."""
+    """JSON in UTF-8, since ntfy 2.13 counts the bytes of escapes; a lone surrogate becomes "?"."""
     import json
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
-
 def event_of(line: bytes) -> Json | None:
-    """The event on a line of a stream, None for anything that is none."""
+    """The event on a line of a stream, None for anything without a usable id and time."""
     import json
+    import re
     try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
+        event: Json = json.loads(line)
+        fits = (isinstance(event["event"], str) and isinstance(event["time"], int)
+                and re.fullmatch(EVENT_ID_FORM, event["id"]))
+        return event if fits else None
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
-
 
 class Inbox:
     """All that arrives on the topics for as long as a call waits, as one queue of events.
 
-    One thread reads the stream and opens it again after a break; another polls while there is
-    no open stream. `since` is the id of the question's own push: ntfy gives exactly what came
-    after it. Each event carries the number of the request that brought it as `via`.
+    A thread reads the stream and opens it again after a break; where that left a gap, `get` has
+    it polled. `since` is the question's own push: ntfy gives exactly what came after it. `via`
+    in an event is the number of the request that brought it.
     """
 
     def __init__(self, ntfy: Ntfy, topics: Sequence[str]) -> None:
         import queue
         import threading
-        self.ntfy = ntfy
-        self.topics = list(topics)
-        self.since = ""
-        self.embedded = False
+        self.ntfy, self.topics, self.since = ntfy, list(topics), ""
+        self.requests, self.live, self.embedded = 0, False, False
         self.refusal: Refused | None = None
         self.opened = threading.Event()  # the first `open` or the first refusal came
-        self.requests = 0
-        self._events: queue.SimpleQueue[Json] = queue.SimpleQueue()
-        self._live = threading.Event()
-        self._poll_wanted = threading.Event()
-        self._closed = threading.Event()
+        self.events: queue.SimpleQueue[Json] = queue.SimpleQueue()
+        self._gap, self._poll_at, self._pause = True, 0.0, POLL_EVERY
         self._stream: Stream | None = None
-        background(self._stream_loop)
-        background(self._poll_loop)
+        self._closed = threading.Event()
+        background(self._read_streams)
 
     def get(self, seconds: float) -> Json | None:
         """The next message within `seconds`, else None."""
         import queue
+        if self._gap and self.since and time.monotonic() >= self._poll_at:
+            self._poll_at = float("inf")  # one at a time
+            background(self._poll)
         try:
-            return self._events.get(timeout=max(0.001, seconds))
+            return self.events.get(timeout=max(0.001, seconds))
         except queue.Empty:
             return None
 
-    def put(self, event: Json) -> None:
-        """Add an event to the queue."""
-        self._events.put(event)
-
-    def follow(self, push_id: str, requests_before: int) -> None:
-        """From now on breaks are bridged from this push; look at once where one may have been."""
+    def follow(self, push_id: str, opened: int) -> None:
+        """Bridge gaps from this push on; `opened`: `requests` before it, 0 if none was live."""
         self.since = push_id
-        if not self._live.is_set() or self.requests != requests_before:
-            self._poll_wanted.set()
+        self._gap = not self.live or self.requests != opened
 
     def close(self) -> None:
-        """End both threads."""
+        """End the thread."""
         self._closed.set()
-        self._poll_wanted.set()
         if self._stream:
             self._stream.close()
 
-    def _stream_loop(self) -> None:
+    def _read_streams(self) -> None:
         failures = 0
         while not self._closed.is_set():
             began = time.monotonic()
             try:
-                self._read_stream()
+                self._take(self._streamed)
             except Refused as error:
                 if error.http == 403 and len(self.topics) == 2:
                     del self.topics[1]  # the question's topic may not be readable: a help only
@@ -1184,80 +1016,55 @@ class Inbox:
                 if error.http in (401, 403) or error.key in ("moved", "bad_tls", "socks"):
                     self.refusal = error
                 self.opened.set()
-            self._live.clear()
-            self._poll_wanted.set()
+            self.live, self._gap = False, True
             failures = 0 if time.monotonic() - began > 10 else failures + 1
             self._closed.wait(BACKOFF[min(failures, len(BACKOFF) - 1)])
 
-    def _read_stream(self) -> None:
-        via = self._next_request()
+    def _streamed(self) -> Iterator[Json]:
         self._stream = stream = self.ntfy.stream(self.topics, self.since)
-        self.embedded = stream.embedded
+        self.embedded = stream.response.headers.get("X-A4P") == "1"
         if self._closed.is_set():
             stream.close()
         for event in stream:
             if event["event"] == "open":
-                self._live.set()
+                self.live = True
                 self.opened.set()
-            self._take(event, via)
+            yield event
 
-    def _poll_loop(self) -> None:
-        pause = POLL_EVERY
-        while not self._closed.is_set():
-            self._poll_wanted.wait()
-            if self._live.is_set():
-                self._poll_wanted.clear()
-                pause = POLL_EVERY
-            if self.since:
-                pause = self._poll(pause)
-            self._closed.wait(pause if self.since else 0.2)
-
-    def _poll(self, pause: float) -> float:
-        """Poll once; returns the seconds to wait before the next."""
-        via = self._next_request()
+    def _poll(self) -> None:
+        self._gap = not self.live  # beside an open stream, one poll is enough
+        self._pause = min(self._pause * 1.2, POLL_SLOWEST) if self._gap else POLL_EVERY
         try:
-            for event in self.ntfy.poll(self.topics, self.since):
-                self._take(event, via)
+            self._take(lambda: self.ntfy.poll(self.topics, self.since))
         except Refused:
-            pause *= 2
-        return min(pause * 1.2, POLL_SLOWEST)
+            self._gap, self._pause = True, min(self._pause * 2, POLL_SLOWEST)
+        self._poll_at = time.monotonic() + self._pause
 
-    def _next_request(self) -> int:
+    def _take(self, request: Callable[[], Iterable[Json]]) -> None:
+        """Queue the messages that one request brings."""
         self.requests += 1
-        return self.requests
-
-    def _take(self, event: Json, via: int) -> None:
-        import re
-        if (event["event"] == "message" and isinstance(event.get("time"), int)
-                and re.fullmatch(EVENT_ID_FORM, str(event.get("id")))):
-            self.put({**event, "via": via})
-
+        via = self.requests
+        for event in request():
+            if event["event"] == "message":
+                self.events.put({**event, "via": via})
 
 # === The push: what the phone shows =========================================
-
 
 class Sender:
     """Who asks: the agent's title, the project, the session."""
 
     def __init__(self, agent: str, project: str = "", session: str = "") -> None:
-        self.agent = agent
-        self.project = project
-        self.session = session
-
+        self.agent, self.project, self.session = agent, project, session
 
 class Push:
     """One question on its way to the phone: composes the ntfy messages for it."""
 
     def __init__(self, config: Config, sender: Sender, question: Question,
                  place: tuple[int, int] = (1, 1), embedded: bool = False) -> None:
-        self.config = config
-        self.sender = sender
-        self.question = question
-        self.place = place
-        self.embedded = embedded
+        self.config, self.sender, self.question = config, sender, question
+        self.place, self.embedded = place, embedded
         self.id = "q" + random_id(10)
-        self.tag = ""
-        self.tagged = False  # whether the tag was shown: others wait
+        self.tag, self.tagged = "", False  # whether the tag was shown: others wait
         self.asides = False  # whether a word about it is on the phone, too
         self.deadline = 0.0
         self.reply_url = f"{config.server}/{config.topic}{REPLY_SUFFIX}"
@@ -1265,46 +1072,40 @@ class Push:
         header = " ".join(question.header.split()) or self.say("question")
         self.title = cut_end(f"{sender.agent}: {header}", TITLE_LIMIT - len(count)) + count
         token = config.reply_token or (config.token if config.share_token else "")
-        self.may_tap = bool(token) or not authorization(config)
-        self.headers = {"Content-Type": "text/plain; charset=utf-8",
-                        **({"Authorization": "Bearer " + token} if token else {})}
+        self.may_tap = bool(token or not (config.token or config.user or config.password))
+        self.headers = {"Content-Type": "text/plain; charset=utf-8", **credentials("", token)}
 
     def say(self, key: str, **values: object) -> str:
         """A text in the phone's language."""
         return say(self.config.lang, key, **values)
 
     def compose(self) -> Json:
-        """The JSON to publish, made smaller until it fits; raises A4pError("too_big").
-
-        What gives way: descriptions, the middle of the text, the buttons, the shown labels.
-        """
+        """The JSON to publish, made smaller until it fits; raises A4pError("too_big")."""
         labels = self.question.labels
         tap = (self.may_tap and not self.question.multi and 0 < len(labels) <= BUTTONS
                and all(map(str.isprintable, labels))  # others would not come back whole
                and len({cut_end(label, BUTTON_SHOWN) for label in labels}) == len(labels))
         for aim, limit in ((WHOLE_AIM, WHOLE_AIM), (BODY_LIMIT, MESSAGE_LIMIT)):
-            for described, taps, shown in ((True, tap, 0), (False, tap, 0), (False, False, 0),
-                                           (False, False, LABEL_SHOWN)):
-                body = self._fitted(described, taps, shown, aim, limit)
+            # what gives way: descriptions, the middle of the text, buttons, the shown labels
+            for form in ((True, tap, BODY_LIMIT), (False, tap, BODY_LIMIT),
+                         (False, False, BODY_LIMIT), (False, False, LABEL_SHOWN)):
+                body = self._fitted(form, aim, limit)
                 if body:
-                    return self._with_structure(body)
+                    return self._extended(body, self._structure())
         raise A4pError("too_big")
 
     def closing(self, state: str, answer: str = "") -> Json:
         """The quiet message that replaces the push once it is over."""
         answer = cut_middle(answer, TEXT_FLOOR * 4)
         body = self._message(self.id, self.say(state, answer=answer), priority=2)
-        if self.embedded:
-            body["a4p"] = {"v": 1, "kind": "end", "id": self.id, "state": state, "answer": answer}
-        return body
+        return self._extended(body, {"kind": "end", "id": self.id, "state": state,
+                                     "answer": answer})
 
     def aside(self, text: str, actions: Sequence[Json] = ()) -> Json:
         """A word about this question, such as a reply asked back."""
         self.asides = True
-        more: Json = {"actions": actions} if actions else {}
-        if self.embedded:
-            more["a4p"] = {"v": 1, "deadline": int(self.deadline)}
-        return self._message(self.id + "b", text, **more)
+        body = self._message(self.id + "b", text, **({"actions": actions} if actions else {}))
+        return self._extended(body, {"deadline": int(self.deadline)})
 
     def button(self, label: str, reply: str, question_id: str) -> Json:
         """An http action that sends `reply` to a question."""
@@ -1316,73 +1117,60 @@ class Push:
         return {"topic": self.config.topic, "title": self.title, "message": text,
                 "priority": self.config.priority, "sequence_id": sequence_id, **more}
 
-    def _fitted(self, described: bool, taps: bool, shown: int, aim: int, limit: int) -> Json | None:
+    def _extended(self, body: Json, extra: Json) -> Json:
+        """With what the answer page shows, where the server is a4p's own."""
+        full = {**body, "a4p": {"v": 1, **extra}}
+        return full if self.embedded and len(encode(full)) <= EXTRA_LIMIT else body
+
+    def _structure(self) -> Json:
+        question, (n, of) = self.question, self.place
+        options = [{key: value for key, value in vars(option).items() if value}
+                   for option in question.options]
+        return {"kind": question.kind, "id": self.id, "agent": self.sender.agent,
+                "project": self.sender.project, "header": question.header, "n": n, "of": of,
+                "text": question.text, "options": options, "marks": question.marks,
+                "multi": question.multi, "custom": question.words,
+                "deadline": int(self.deadline), "tag": self.tag if self.tagged else ""}
+
+    def _fitted(self, form: tuple[bool, bool, int], aim: int, limit: int) -> Json | None:
         """The body with as much of the question's text as fits; None where too little does."""
-        text, best = self.question.text, None
-        room = high = size(text)  # bytes; how many more JSON makes of them differs
-        low = min(TEXT_FLOOR, high)
-        while room >= low:
-            body = self._body(cut_middle(text, room), described, taps, shown)
-            if len(encode(body)) <= aim and size(body["message"]) <= limit:
-                best, low = body, room + 16
-            elif described:
+        room = size(self.question.text)
+        while True:
+            body = self._body(cut_middle(self.question.text, room), *form)
+            over = max(len(encode(body)) - aim, size(body["message"]) - limit)
+            if over <= 0:
+                return body
+            if form[0] or room <= TEXT_FLOOR:
                 return None
-            else:
-                high = room - 1
-            room = (low + high) // 2 if low <= high else 0
-        return best
+            room = max(TEXT_FLOOR, room - max(16, over // 6))  # JSON makes up to 6 bytes of one
 
     def _body(self, text: str, described: bool, taps: bool, shown: int) -> Json:
-        body = self._message(self.id, self._text(text, described, taps, shown))
+        """The push; `shown`: bytes of each label in the list."""
+        question, rows = self.question, []
+        for mark, option in zip(question.marks, question.options):
+            detail = " ".join(option.description.split()) if described else ""
+            rows.append(f"{mark}. {cut_end(' '.join(option.label.split()), shown)}"
+                        + (f" - {detail}" if detail else ""))
+        marks = question.marks
+        listed = ("letter" if question.lettered else "number") + "s" * question.multi
+        hint = "tap" if taps else listed if question.options else "words"
+        notes = [self.say(hint, some=",".join(marks[:3:2] if len(marks) > 2 else marks)),
+                 self.say("tagged", tag=self.tag) if self.tagged else "",
+                 self.say("browser", url=self.reply_url), self.sender.project]
+        blocks = [text.strip(), "\n".join(rows), "\n".join(filter(None, notes))]
+        body = self._message(self.id, "\n\n".join(filter(None, blocks)))
         if taps:
-            body["actions"] = [self.button(label, label, self.id)
-                               for label in self.question.labels]
-        elif self.question.options:
+            body["actions"] = [self.button(label, label, self.id) for label in question.labels]
+        elif question.options:
             body["actions"] = [{"action": "view", "label": self.say("reply"),
                                 "url": self.reply_url, "clear": False}]
         if self.embedded or self.config.phone == "ios":
             body["click"] = self.reply_url
         return body
 
-    def _text(self, text: str, described: bool, taps: bool, shown: int) -> str:
-        rows = []
-        for mark, option in zip(self.question.marks, self.question.options):
-            label = " ".join(option.label.split())
-            label = cut_end(label, shown) if shown else label
-            detail = " ".join(option.description.split()) if described else ""
-            rows.append(f"{mark}. {label}" + (f" - {detail}" if detail else ""))
-        marks = self.question.marks
-        some = ",".join(marks[:3:2] if len(marks) > 2 else marks)
-        notes = [self.say("tap" if taps else self._hint(), some=some)]
-        if self.tagged:
-            notes.append(self.say("tagged", tag=self.tag))
-        notes += [self.say("browser", url=self.reply_url), self.sender.project]
-        blocks = [text.strip(), "\n".join(rows), "\n".join(filter(None, notes))]
-        return "\n\n".join(filter(None, blocks))
-
-    def _hint(self) -> str:
-        if not self.question.options:
-            return "words"
-        return ("letter" if self.question.lettered else "number") + "s" * self.question.multi
-
-    def _with_structure(self, body: Json) -> Json:
-        """Towards a4p's own server: the question's structure, for the answer page."""
-        question, (n, of) = self.question, self.place
-        options = [{key: value for key, value in vars(option).items() if value}
-                   for option in question.options]
-        extra = {"v": 1, "kind": question.kind, "id": self.id, "agent": self.sender.agent,
-                 "project": self.sender.project, "header": question.header, "n": n, "of": of,
-                 "text": question.text, "options": options, "marks": question.marks,
-                 "multi": question.multi, "custom": question.words,
-                 "deadline": int(self.deadline), "tag": self.tag if self.tagged else ""}
-        full = {**body, "a4p": extra}
-        return full if self.embedded and len(encode(full)) <= EXTRA_LIMIT else body
-
-
 def size(text: str) -> int:
     """Bytes of UTF-8, as ntfy counts."""
     return len(text.encode("utf-8", "replace"))
-
 
 def cut_end(text: str, limit: int) -> str:
     """`text` in at most `limit` bytes, cut between characters, with … for what is gone.
@@ -1390,23 +1178,21 @@ def cut_end(text: str, limit: int) -> str:
     >>> cut_end("日本語テキスト", 12)
     '日本語…'
     """
-    if size(text) <= limit:
-        return text
-    return text.encode("utf-8", "replace")[: max(0, limit - 3)].decode("utf-8", "ignore") + "…"
+    return cut_middle(text, limit, "…", 1)
 
-
-def cut_middle(text: str, limit: int) -> str:
+def cut_middle(text: str, limit: int, gap: str = " … ", head: float = 2 / 3) -> str:
     """`text` in at most `limit` bytes: two thirds of its start, " … ", the rest of its end.
 
     >>> cut_middle("abcdefghijklmnopqrstuvwxyz", 17)
     'abcdefgh … wxyz'
     """
-    if size(text) <= limit:
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit:
         return text
-    data, room = text.encode("utf-8", "replace"), max(0, limit - 5)
-    head, tail = room * 2 // 3, len(data) - (room - room * 2 // 3)
-    return " … ".join(part.decode("utf-8", "ignore") for part in (data[:head], data[tail:]))
-
+    room = max(0, limit - size(gap))
+    start = int(room * head)
+    parts = data[:start], data[len(data) - room + start:]
+    return gap.join(part.decode("utf-8", "ignore") for part in parts)
 
 def tag_of(text: str) -> tuple[str, str]:
     """The tag that a typed reply starts with, and the reply behind it; ("", text) without one.
@@ -1418,35 +1204,27 @@ def tag_of(text: str) -> tuple[str, str]:
     found = re.match(rf"\s*[#＃]?({TAG_FORM})(?:\s*[:：,，]\s*|\s+)(?=\S)", text, re.I)
     return (found[1].lower(), text[found.end():]) if found else ("", text)
 
-
 # === Asking: one conversation with the phone ================================
-
 
 class Outcome:
     """How a question ended: `state` (answered, timeout, released, desk, ...) and `answer`."""
 
     def __init__(self, state: str, answer: Answer | None = None) -> None:
-        self.state = state
-        self.answer = answer
-
+        self.state, self.answer = state, answer
 
 class Conversation:
     """Asks questions one after the other over one Inbox. Use it in a `with`.
 
-    `ended` is asked every TICK whether the question was decided elsewhere: it returns "" or
-    the state to end with. `close_push` gets the publish that replaces a push when it is over.
+    `ended`, asked every TICK, returns the state to end with where the question was decided
+    elsewhere, else "". `close_push` gets the publish that replaces a push when it is over.
     """
 
     def __init__(self, state: State, sender: Sender, timeout: float,
                  close_push: Callable[[Json], object],
                  ended: Callable[[], str] = lambda: "") -> None:
-        self.config = state.config
-        self.log = state.log
-        self.pending = state.pending
-        self.sender = sender
-        self.timeout = timeout
-        self.close_push = close_push
-        self.ended = ended
+        self.config, self.log, self.pending = state.config, state.log, state.pending
+        self.sender, self.timeout = sender, timeout
+        self.close_push, self.ended = close_push, ended
         self.ntfy = Ntfy(self.config)
         self.inbox = Inbox(self.ntfy, [self.config.topic + REPLY_SUFFIX, self.config.topic])
         self.seen: set[str] = set()
@@ -1473,31 +1251,27 @@ class Conversation:
             "text": question.text[:300], "since": time.time(), "deadline": push.deadline,
             "title": push.title, "closing": push.closing("lost")}, question.labels)
         push.tagged = len(self.pending.live()) > 1
-        requests = self.inbox.requests
-        message = self._publish(push)
+        live, requests = self.inbox.live, self.inbox.requests
+        body, ntfy = push.compose(), self.ntfy
+        try:
+            message = within(PUBLISH_WAIT - OPEN_WAIT, lambda: ntfy.publish(body), ntfy.server)
+        except Refused as error:
+            self.log.line(f"{push.id} {self.sender.agent} not delivered: {error}")
+            if error.http not in (0, 200):  # refused: nothing can be on the phone
+                self.pending.drop(push.tag)
+                self.pushed = None
+            self._over("released")
+            raise
         self.log.line(f"{push.id} {self.sender.agent} asks: {question.text}")
-        self.inbox.follow(message["id"], requests)
+        self.inbox.follow(message["id"], requests if live else 0)
         import subprocess  # noqa: F401 (for the receipt: now, while only the person is awaited)
         outcome = Wait(self, push, message["time"], requests).run()
         self._over(outcome.state, outcome.answer.joined() if outcome.answer else "")
         return outcome
 
-    def _publish(self, push: Push) -> Json:
-        body = push.compose()
-        try:
-            return dict(within(PUBLISH_WAIT - OPEN_WAIT, lambda: self.ntfy.publish(body),
-                               self.ntfy.server))
-        except Refused as error:
-            self.log.line(f"{push.id} {self.sender.agent} not delivered: {error}")
-            if error.http not in (0, 200):  # refused: nothing can be on the phone
-                self.pushed = None
-                self.pending.drop(push.tag)
-            self._over("released")
-            raise
-
     def _over(self, state: str, answer: str = "") -> None:
         push = self.pushed
-        if push is None:
+        if not push:
             return
         self.pending.drop(push.tag)
         self.close_push(push.closing(state, answer))
@@ -1506,13 +1280,11 @@ class Conversation:
         self.pushed = None  # last: a signal before this would leave the push alive
         self.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
 
-
 class Wait:
     """The wait for one push: which of the arriving events is its reply."""
 
     def __init__(self, talk: Conversation, push: Push, pushed_at: int, requests: int) -> None:
-        self.talk = talk
-        self.push = push
+        self.talk, self.push = talk, push
         self.pushed_at = pushed_at  # the server's clock, whole seconds
         self.requests = requests  # those made before the push: what they bring is live
         self.replayed: set[int] = set()  # later ones that brought what is older than the push
@@ -1526,42 +1298,39 @@ class Wait:
             outcome = self._consider(event) if event else None
             if outcome:
                 return outcome
-            if not self.talk.pending.waits(self.push.tag):
-                return Outcome("released")
-            ended = self.talk.ended()
-            if ended:
-                return Outcome(ended)
-            if event is None and time.monotonic() >= self.deadline:
-                return Outcome("timeout")
+            state = self.talk.ended() if self.talk.pending.waits(self.push.tag) else "released"
+            if not state and event is None and time.monotonic() >= self.deadline:
+                state = "timeout"
+            if state:
+                return Outcome(state)
 
     def _consider(self, event: Json) -> Outcome | None:
         """What one event means for the question; None while it still waits."""
-        if event.get("fetched") == self.push.id:
-            return self._typed(event, event["message"])
-        if event["time"] < self.pushed_at and event["via"] > self.requests:
+        kind, text = self._kind(event), str(event.get("message", ""))
+        if kind and (event.get("attachment") or event.get("encoding")):
+            background(lambda: self._fetch(event))
+            return None
+        blank = text.strip() in ("", "triggered")  # ntfy turns an empty message into the latter
+        if not kind or (blank and text not in self.push.question.labels):
+            return None
+        return self._reply(text) if kind == "tap" else self._typed(event, text)
+
+    def _kind(self, event: Json) -> str:
+        """Whether a new event is "words", a "tap" on this question's push, or "" neither."""
+        import re
+        if self.requests < event["via"] and event["time"] < self.pushed_at:
             self.replayed.add(event["via"])
         if event["id"] in self.talk.seen or event.get("topic") not in self.talk.inbox.topics:
-            return None
+            return ""
         self.talk.seen.add(event["id"])
-        typed = self._kind(event)
-        text = self._text_of(event) if typed is not None else ""
-        if text.strip() in ("", "triggered") and text not in self.push.question.labels:
-            return None  # blank: ntfy turns an empty message into "triggered"
-        return self._typed(event, text) if typed else self._reply(text)
-
-    def _kind(self, event: Json) -> bool | None:
-        """True for words, False for a tap on this question's push, None for neither."""
-        import re
         title = str(event.get("title", ""))
         if event["topic"] == self.talk.config.topic:
             if any(map(event.get, ("title", "tags", "click", "actions", "attachment"))):
-                return None  # a push: ours, or somebody's
-        elif title == self.push.id:
-            return False
+                return ""  # a push: ours, or somebody's
         elif re.fullmatch(ID_FORM, title):
-            return None  # a tap for another question
-        early = event["time"] == self.pushed_at and event["via"] in self.replayed
-        return None if event["time"] < self.pushed_at or early else True
+            return "tap" if title == self.push.id else ""
+        since = self.pushed_at + (event["via"] in self.replayed)  # of a replay, a later second
+        return "words" if event["time"] >= since else ""
 
     def _typed(self, event: Json, text: str) -> Outcome | None:
         """Words count for the question whose tag they start with, else for the only one."""
@@ -1571,48 +1340,35 @@ class Wait:
             push.tagged = True  # from now on this question's tag has been seen, or will be
         tag, rest = tag_of(text)
         tags = {entry["tag"]: entry["id"] for entry in waiting if push.tagged}
-        over = tag not in tags and tag in {entry["tag"] for entry in pending.entries("over")}
-        meant = tags.get(tag) or (waiting[0]["id"] if len(waiting) == 1 and not over else "")
-        asks = not meant and waiting and waiting[0]["id"] == push.id  # the oldest, once
-        if (meant != push.id and not asks) or not pending.take(event["id"]):
-            return None
+        over = tag not in tags and pending.over(tag)
+        oldest = waiting[0]["id"] if waiting else ""
+        meant = tags.get(tag) or (oldest if len(waiting) == 1 and not over else "")
+        if (meant or oldest) != push.id or not pending.take(event["id"]):
+            return None  # another's, or the oldest asks, once
         if meant:
             return self._reply(rest if tag in tags else text)
         if over:
             self._aside(push.say("tag_over", tag=tag, reply=cut_end(rest, 200)))
-        else:
-            self._ask_which(text, waiting)
+            return None
+        rows = [f"{one['tag']}  {one['title']}: {plain(one['text'], 60)}" for one in waiting]
+        which = push.say("which", reply=cut_end(text, 200)) + "\n\n" + "\n".join(rows)
+        self._aside(cut_end(which, WHOLE_AIM // 2), [
+            push.button(f"{one['tag']} {one['title']}", text, one["id"])
+            for one in waiting[:BUTTONS] if push.may_tap and size(text) < 500])
         return None
 
-    def _ask_which(self, reply: str, waiting: Sequence[Json]) -> None:
-        """Ask on the phone which of the waiting questions a reply is for."""
-        rows = [f"{one['tag']}  {one['title']}: {plain(one['text'], 60)}" for one in waiting]
-        text = self.push.say("which", reply=cut_end(reply, 200)) + "\n\n" + "\n".join(rows)
-        buttons = [self.push.button(f"{entry['tag']} {entry['title']}", reply, entry["id"])
-                   for entry in waiting[:BUTTONS] if self.push.may_tap and size(reply) < 500]
-        self._aside(cut_end(text, WHOLE_AIM // 2), buttons)
-
-    def _text_of(self, event: Json) -> str:
-        """The reply's text; "" where it is a file: a text file comes back as a message."""
-        file: Any = event.get("attachment")
-        if not file and not event.get("encoding"):
-            return str(event.get("message", ""))
-        try:
-            kind, url, length = str(file["type"]), str(file["url"]), int(file["size"])
-            fits = kind.startswith("text/plain") and length <= REPLY_LIMIT
-        except (KeyError, TypeError, ValueError):
-            fits = False
-        background(lambda: self._fetch(event, url if fits else ""))
-        return ""
-
-    def _fetch(self, event: Json, url: str) -> None:
+    def _fetch(self, event: Json) -> None:
         """Put a text file's content into the inbox as if it had been typed, or ask back."""
         try:
-            text = self.talk.ntfy.fetch(url)[: REPLY_LIMIT + 3].decode("utf-8")
-        except (Refused, UnicodeDecodeError):
+            file: Any = event["attachment"]
+            if not file["type"].startswith("text/plain") or int(file["size"]) > REPLY_LIMIT:
+                raise ValueError("no text, or too much of it")
+            text = self.talk.ntfy.fetch(file["url"])[: REPLY_LIMIT + 3].decode("utf-8")
+        except (Refused, ValueError, TypeError, KeyError, AttributeError):
             self._aside(self.push.say("not_text"))
         else:
-            self.talk.inbox.put({**event, "message": text, "fetched": self.push.id})
+            self.talk.inbox.events.put({**event, "id": event["id"] + "f", "message": text,
+                                        "attachment": None, "encoding": ""})
 
     def _reply(self, text: str) -> Outcome | None:
         question = self.push.question
@@ -1626,9 +1382,9 @@ class Wait:
         self.asked_back = fold(text)
         self.deadline = time.monotonic() + self.talk.timeout
         self.push.deadline = time.time() + self.talk.timeout
-        marks = f"{question.marks[0]}-{question.marks[-1]}"
-        key = "not_listed" if question.words else "only_listed"
-        self._aside(self.push.say(key, reply=cut_end(text.strip(), 200), marks=marks))
+        self._aside(self.push.say("not_listed" if question.words else "only_listed",
+                                  reply=cut_end(text.strip(), 200),
+                                  marks=f"{question.marks[0]}-{question.marks[-1]}"))
         return None
 
     def _aside(self, text: str, actions: Sequence[Json] = ()) -> None:
@@ -1643,20 +1399,15 @@ class Wait:
 
         background(publish)
 
-
 # === Agents: how each one asks and is answered ==============================
-
 
 class Call:
     """One call of a hook that asks: the questions, and `write`, which makes the agent's JSON."""
 
     def __init__(self, agent: Agent, payload: Json, questions: list[Question],
                  write: Write) -> None:
-        self.agent = agent
-        self.payload = payload
-        self.questions = questions
+        self.agent, self.payload, self.questions, self.write = agent, payload, questions, write
         self.tool = str(payload.get("tool_name", ""))
-        self.write = write
 
     @property
     def sender(self) -> Sender:
@@ -1669,22 +1420,22 @@ class Call:
         """The JSON that carries the answers back to the agent."""
         return self.write(self, answers)
 
+    def specific(self, **output: object) -> Json:
+        """What Claude Code and Codex read, for the event of this call."""
+        event = self.payload["hook_event_name"]
+        return {"hookSpecificOutput": {"hookEventName": event, **output}}
 
 class Agent:
-    """What a4p knows of one agent: for each event, how it asks and how it is answered.
-
-    `routes` holds (event, read, write): `read` gives the questions in a payload or [] where it
-    is not its kind of call; the first route that finds any is taken.
-    """
+    """What a4p knows of one agent: `routes` of (event, read, write). `read` gives the questions
+    in a payload, [] where it is not its kind of call; the first route that finds any is taken."""
 
     def __init__(self, title: str, *routes: tuple[str, Read, Write]) -> None:
         self.title = title
         self.routes = routes
 
-    def read(self, payload: object, desk: str) -> Call | None:
-        """The call in a hook's payload; None for anything that is not ours to answer."""
-        if not isinstance(payload, dict):
-            return None
+    def read(self, payload: Any, desk: str) -> Call | None:
+        """The call in a hook's payload, None for what is not ours to answer; raises A4pError."""
+        expect(isinstance(payload, dict))
         if payload.get("agent_id") or payload.get("parent_session"):
             return None  # a subagent: the agents refuse its questions themselves
         for event, read, write in self.routes:
@@ -1694,98 +1445,75 @@ class Agent:
                     return Call(self, payload, questions, write)
         return None
 
-
 # The tools that ask, and what in a question its answer is found by
 KEYS = {"AskUserQuestion": ("question",), "request_user_input": ("id",),
         "request_user_input_async": ("id", "title"), "ask_user_question": ("id",)}
-
 
 def asks(*tools: str) -> Read:
     """A `read` for question tools."""
     def read(payload: Json, desk: str) -> list[Question]:
         tool = payload.get("tool_name")
-        return questions_of(payload.get("tool_input"), KEYS[tool]) or [] if tool in tools else []
+        return questions_of(payload.get("tool_input"), KEYS[tool]) if tool in tools else []
 
     return read
 
+def expect(fits: object) -> None:
+    """Raise A4pError where a hook's call has not the shape that it must have."""
+    if not fits:
+        raise A4pError("stdin_json", detail="not the shape of a hook's call")
 
-def well_formed(payload: object) -> bool:
-    """Whether a payload is an object, with questions in it where its tool is one that asks."""
-    if not isinstance(payload, dict):
-        return False
-    keys = KEYS.get(str(payload.get("tool_name")))
-    return keys is None or questions_of(payload.get("tool_input"), keys) is not None
-
-
-def questions_of(tool_input: object, keys: Sequence[str]) -> list[Question] | None:
-    """The questions in a tool's input, in any of the agents' shapes; [] where none has options,
-    None where one is malformed, or two have the same key.
+def questions_of(tool_input: Any, keys: Sequence[str]) -> list[Question]:
+    """The questions in a tool's input, in any of the agents' shapes; [] where none has options;
+    raises A4pError where one is malformed, or two have the same key.
 
     >>> rows = [{"title": "Which?", "options": ["A", "B"]}]
     >>> questions_of({"questions": rows}, ["id", "title"])[0].labels
     ['A', 'B']
-    >>> questions_of({"questions": [{"question": "No options?"}]}, ["question"])
-    []
     """
-    rows = tool_input.get("questions") if isinstance(tool_input, dict) else None
-    if not isinstance(rows, list) or not 0 < len(rows) <= 20:
-        return None
+    rows: Any = tool_input.get("questions") if isinstance(tool_input, dict) else None
+    expect(isinstance(rows, list) and 0 < len(rows) <= 20)
     questions = [question_of(row, keys) for row in rows]
-    found = [question for question in questions if question]
-    if len({question.key for question in found}) != len(rows):
-        return None
-    return found if any(question.options for question in found) else []
+    expect(len({question.key for question in questions}) == len(rows))
+    return questions if any(question.options for question in questions) else []
 
+def question_of(row: Any, keys: Sequence[str]) -> Question:
+    """One question of an agent; raises A4pError where it is malformed."""
+    expect(isinstance(row, dict))
+    key, header = next((row[key] for key in keys if key in row), ""), row.get("header", "")
+    text, multi = row.get("question", row.get("title")), row.get("multi_select", False)
+    multi, rows = row.get("multiSelect", multi), row.get("options")
+    rows = [] if rows is None else rows
+    expect(all(isinstance(value, kind) for value, kind in (
+        (key, str), (header, str), (text, str), (multi, bool), (rows, list))))
+    expect(key and text.strip() and len(rows) <= 50)
+    question = Question(key, header, text, [option_of(item) for item in rows], multi)
+    expect(len(set(question.labels)) == len(rows))
+    return question
 
-def question_of(row: object, keys: Sequence[str]) -> Question | None:
-    """One question of an agent; None where it is malformed."""
-    if not isinstance(row, dict):
-        return None
-    text = row.get("question", row.get("title"))
-    key, header = next((row[key] for key in keys if key in row), None), row.get("header", "")
-    multi: Any = row.get("multiSelect", row.get("multi_select", False))
-    rows = row.get("options")
-    options = [option_of(item) for item in rows] if isinstance(rows, list) else []
-    fits = (isinstance(text, str) and text.strip() and isinstance(key, str) and key
-            and isinstance(header, str) and isinstance(multi, bool)
-            and isinstance(rows, (list, type(None))) and None not in options
-            and len(options) <= 50)
-    if not fits:
-        return None
-    question = Question(str(key), header, str(text), [o for o in options if o], multi)
-    return question if len(set(question.labels)) == len(options) else None
-
-
-def option_of(item: object) -> Option | None:
-    """One option: an object with a label, or the label itself."""
-    if isinstance(item, str):
-        item = {"label": item}
-    if not isinstance(item, dict):
-        return None
-    label, description = item.get("label"), item.get("description", "")
-    if not isinstance(label, str) or not label.strip() or not isinstance(description, str):
-        return None
+def option_of(item: Any) -> Option:
+    """One option: an object with a label, or the label itself; raises A4pError."""
+    given: Any = {"label": item} if isinstance(item, str) else item
+    expect(isinstance(given, dict))
+    label, description = given.get("label"), given.get("description", "")
+    expect(isinstance(label, str) and label.strip() and isinstance(description, str))
     return Option(label, description)
 
-
 def claude_asks(payload: Json, desk: str) -> list[Question]:
-    """The questions, at the one of Claude Code's two events that answers (2.1.332).
-
-    PreToolUse blocks the terminal; PermissionRequest runs beside the terminal's own dialog, but
-    never comes in the mode dontAsk, and perhaps not in auto.
-    """
+    """The questions, at the one of Claude Code's two events that answers (2.1.332): PreToolUse
+    blocks the terminal; PermissionRequest runs beside the terminal's own dialog, but never comes
+    in the mode dontAsk, and perhaps not in auto."""
     beside = desk == "beside" and payload.get("permission_mode") not in ("dontAsk", "auto")
-    if (payload.get("hook_event_name") == "PermissionRequest") != beside:
-        return []
-    return asks("AskUserQuestion")(payload, desk)
+    answers = payload["hook_event_name"] == ("PermissionRequest" if beside else "PreToolUse")
+    return asks("AskUserQuestion")(payload, desk) if answers else []
 
-
-def claude_input(call: Call, answers: Sequence[Answer]) -> Json:
-    """The tool's whole input plus `answers`: it replaces the input, it is not merged (2.1.332)."""
-    pairs = zip(call.questions, answers)
-    texts = {question.text: claude_text(question, answer) for question, answer in pairs}
-    return {**call.payload["tool_input"], "answers": texts}
-
+def claude_answers(call: Call, answers: Sequence[Answer]) -> Json:
+    """Allow, with the tool's whole input plus `answers`: it replaces the input (2.1.332)."""
+    texts = {question.text: claude_text(question, answer)
+             for question, answer in zip(call.questions, answers)}
+    given = {**call.payload["tool_input"], "answers": texts}
+    if call.payload["hook_event_name"] == "PreToolUse":
+        return call.specific(permissionDecision="allow", updatedInput=given)
+    return call.specific(decision={"behavior": "allow", "updatedInput": given})
 
 def claude_text(question: Question, answer: Answer) -> str:
     """One answer as Claude Code reads it: labels joined by ", ", quoted where they hold that.
@@ -1801,24 +1529,9 @@ def claude_text(question: Question, answer: Answer) -> str:
               for label in answer.selected]
     return ", ".join(labels + ([answer.text] if answer.text else []))
 
-
-def claude_pre_tool_use(call: Call, answers: Sequence[Answer]) -> Json:
-    """PreToolUse: allow with the answers as the tool's input."""
-    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow",
-                                   "updatedInput": claude_input(call, answers)}}
-
-
-def claude_permission(call: Call, answers: Sequence[Answer]) -> Json:
-    """PermissionRequest: the same, in that event's form."""
-    decision = {"behavior": "allow", "updatedInput": claude_input(call, answers)}
-    return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
-
-
 def denial(call: Call, answers: Sequence[Answer]) -> Json:
-    """PreToolUse: the only way in is a refusal whose reason reads as the answer.
-
-    Codex 0.171 shows the model `Tool call blocked by PreToolUse hook: REASON. Tool: NAME`.
-    """
+    """PreToolUse: the only way in is a refusal whose reason reads as the answer. Codex 0.171
+    shows the model `Tool call blocked by PreToolUse hook: REASON. Tool: NAME`."""
     import json
     told = "; ".join(f"{question.text} -> {answer.joined()}"
                      for question, answer in zip(call.questions, answers))
@@ -1827,9 +1540,7 @@ def denial(call: Call, answers: Sequence[Answer]) -> Json:
     reason = (f"This is no error: the user has answered, from the phone. {told}. "
               f"As the tool's result: {json.dumps(native, ensure_ascii=False)} "
               f"Go on with these answers, and do not call {call.tool} again for them")
-    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny",
-                                   "permissionDecisionReason": reason}}
-
+    return call.specific(permissionDecision="deny", permissionDecisionReason=reason)
 
 def native_answers(answer: Answer) -> list[str]:
     """Codex's own form: labels, and words beside them as a note (0.171).
@@ -1841,48 +1552,39 @@ def native_answers(answer: Answer) -> list[str]:
         return answer.selected
     return [*answer.selected, "user_note: " + answer.text] if answer.selected else [answer.text]
 
-
 def dsh_answers(call: Call, answers: Sequence[Answer]) -> Json:
     """DSH's strict output schema: no key beyond id, selected, custom (0.2.1)."""
     return {"answers": [{"id": question.key, "selected": answer.selected,
                          **({"custom": answer.text} if answer.text else {})}
                         for question, answer in zip(call.questions, answers)]}
 
-
 AGENTS = {
-    "claude": Agent("Claude", ("PreToolUse", claude_asks, claude_pre_tool_use),
-                    ("PermissionRequest", claude_asks, claude_permission)),
+    "claude": Agent("Claude", ("PreToolUse", claude_asks, claude_answers),
+                    ("PermissionRequest", claude_asks, claude_answers)),
     "codex": Agent("Codex", ("PreToolUse", asks("request_user_input", "request_user_input_async"),
                              denial)),
     "dsh": Agent("DSH", ("AskUserQuestion", asks("ask_user_question"), dsh_answers),
                  ("PreToolUse", asks("ask_user_question"), denial)),
 }
 
-
 class Transcript:
-    """Tells when a question was decided in Claude Code's terminal, which sends no signal.
-
-    The JSONL file holds the assistant's `tool_use` with the same questions, then a `tool_result`
-    with its id: within 0.2 s of the answer (2.1.332).
-    """
+    """Tells when a question was decided in Claude Code's terminal, which sends no signal: its
+    JSONL file holds the assistant's `tool_use` with the same questions, then, within 0.2 s of
+    the answer, a `tool_result` with its id (2.1.332)."""
 
     def __init__(self, call: Call) -> None:
         self.path = str(call.payload.get("transcript_path", "")).replace("\0", "")
         self.texts = [question.text for question in call.questions]
         self.tool = call.tool
         self.ids: set[str] = set()
-        self.rest = b""
-        self.at = 0
+        self.rest, self.at = b"", 0
         self.decided()  # what was answered before is an older call of the same text
 
     def decided(self) -> bool:
         """Whether the terminal has decided since the last look."""
         try:
-            size = os.stat(self.path).st_size
-            if size <= self.at:
-                return False
             with open(self.path, "rb") as file:
-                file.seek(self.at or max(0, size - 1_000_000))
+                file.seek(self.at or max(0, os.fstat(file.fileno()).st_size - 1_000_000))
                 data = self.rest + file.read(8_000_000)
                 self.at = file.tell()
         except OSError:
@@ -1891,11 +1593,12 @@ class Transcript:
         return sum(map(self._decides, lines)) > 0  # every line is to be read
 
     def _decides(self, line: bytes) -> bool:
+        import contextlib
         import json
         if self.tool.encode() not in line and b"tool_result" not in line:
             return False
         found = False
-        try:
+        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
             for block in json.loads(line)["message"]["content"]:
                 if block["type"] == "tool_use" and block["name"] == self.tool:
                     if [row["question"] for row in block["input"]["questions"]] == self.texts:
@@ -1903,13 +1606,9 @@ class Transcript:
                 elif block["type"] == "tool_result" and block["tool_use_id"] in self.ids:
                     self.ids.discard(block["tool_use_id"])
                     found = True
-        except (ValueError, TypeError, KeyError, RecursionError):
-            return found
         return found
 
-
 # === The hook ===============================================================
-
 
 def run_hook(args: Sequence[str]) -> int:
     """`a4p.py hook AGENT`: JSON on stdin, JSON or nothing on stdout; returns 0, always."""
@@ -1930,7 +1629,7 @@ def run_hook(args: Sequence[str]) -> int:
         if terminal or not known:
             state.log.line("hook: called from a terminal, or for no agent a4p knows", *args[:3])
         else:
-            Hook(state, AGENTS[args[0]]).run()
+            answer_call(state, AGENTS[args[0]])
     except Released:
         state.log.line("hook: ended by a signal")
     except A4pError as error:
@@ -1939,142 +1638,98 @@ def run_hook(args: Sequence[str]) -> int:
         state.log.failure("hook", error)
     return 0
 
+def answer_call(state: State, agent: Agent) -> None:
+    """Ask what stdin asks, hand the answer over, and only then tell the phone."""
+    closings: list[Json] = []
+    on_signals(release)
+    try:
+        call = agent.read(read_payload(), state.config.desk)
+        output = ask_all(state, call, closings) if call else None
+        if output is not None:
+            on_signals(ignore)  # the answer is on its way
+            hand_over(output)
+    finally:
+        on_signals(ignore)
+        deliver_later(state, closings)
 
-class Hook:
-    """One call of a hook in the mode out."""
+def need_topic(state: State) -> Config:
+    """The config with a topic; raises UsageError where there is none yet."""
+    if not state.config.topic:
+        raise UsageError("no_config")
+    return state.config
 
-    def __init__(self, state: State, agent: Agent) -> None:
-        self.state = state
-        self.agent = agent
-        self.closings: list[Json] = []
+def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
+    """The output for a call, None without all answers; `closings` gets what is to be published."""
+    out, config = read_out(state.home), need_topic(state)
+    sweep(state)
+    end = time.monotonic() + WAIT_LIMIT  # for the whole call: below the hook's own timeout
+    answers: list[Answer] = []
+    with Conversation(state, call.sender, 0, closings.append, watch(call)) as talk:
+        for number, question in enumerate(call.questions, 1):
+            deliver_later(state, closings)
+            talk.timeout = min(out and out.wait or config.timeout, end - time.monotonic())
+            answer = talk.ask(question, (number, len(call.questions))).answer
+            if answer is None:
+                for given, asked in zip(answers, call.questions):
+                    state.log.line(f"not handed over: {asked.text}", given.joined())
+                return None
+            answers.append(answer)
+    return call.output(answers)
 
-    def run(self) -> None:
-        """Ask, hand the answer over, and only then tell the phone."""
-        on_signals(release)
-        try:
-            payload = read_payload()
-            call = self.agent.read(payload, self.state.config.desk)
-            if call is None and not well_formed(payload):
-                raise A4pError("stdin_json", detail="not the shape of a hook's call")
-            output = self._ask(call) if call else None
-            if output is not None:
-                on_signals(ignore)  # the answer is on its way
-                hand_over(output)
-        finally:
-            on_signals(ignore)
-            self._deliver()
+def watch(call: Call) -> Callable[[], str]:
+    """What tells how a call ended elsewhere, "" while the agent lives and nobody has decided."""
+    pid, parent = os.environ.get("CLAUDE_PID", ""), os.getppid()
+    agent = int(pid) if call.agent is AGENTS["claude"] and pid.isdecimal() else 0
+    beside = call.payload["hook_event_name"] == "PermissionRequest"
+    transcript = Transcript(call) if beside else None
 
-    def _ask(self, call: Call) -> Json | None:
-        out, config = read_out(self.state.home), self.state.config
-        if not config.topic:
-            raise UsageError("no_config")
-        sweep(self.state)
-        end = time.monotonic() + WAIT_LIMIT  # for the whole call: below the hook's own timeout
-        answers: list[Answer] = []
-        with Conversation(self.state, call.sender, 0, self.closings.append,
-                          Watch(call).ended) as talk:
-            for number, question in enumerate(call.questions, 1):
-                talk.timeout = min(out and out.wait or config.timeout, end - time.monotonic())
-                outcome = talk.ask(question, (number, len(call.questions)))
-                if outcome.answer is None:
-                    for answer, asked in zip(answers, call.questions):
-                        self.state.log.line(f"not handed over: {asked.text}", answer.joined())
-                    return None
-                answers.append(outcome.answer)
-                if number < len(call.questions):
-                    self._deliver()
-        return call.output(answers)
-
-    def _deliver(self) -> None:
-        deliver_later(self.state, self.closings)
-        self.closings.clear()
-
-
-class Watch:
-    """Looks whether a call still needs its answer: the agent lives, the terminal is undecided."""
-
-    def __init__(self, call: Call) -> None:
-        pid = os.environ.get("CLAUDE_PID", "")
-        self.agent = int(pid) if call.agent is AGENTS["claude"] and pid.isdecimal() else 0
-        self.parent = os.getppid()
-        beside = call.payload["hook_event_name"] == "PermissionRequest"
-        self.transcript = Transcript(call) if beside else None
-
-    def ended(self) -> str:
-        """"" while it does, else the state to end with."""
-        if os.getppid() != self.parent or (self.agent and not alive(self.agent)):
+    def ended() -> str:
+        if os.getppid() != parent or (agent and not alive(agent)):
             return "withdrawn"
-        return "desk" if self.transcript and self.transcript.decided() else ""
+        return "desk" if transcript and transcript.decided() else ""
 
+    return ended
 
 def alive(pid: int) -> bool:
     """Whether a process of this pid is there (os.kill would end it on Windows: True there)."""
     try:
         os.kill(pid, 0) if sys.platform != "win32" else None
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except (OSError, OverflowError) as error:
+        return not isinstance(error, ProcessLookupError)
     return True
-
 
 def release(number: int, frame: object) -> None:
     """A signal handler: the question is taken away."""
     on_signals(ignore)  # Claude Code 2.1.197 sends SIGTERM twice
     raise Released
 
-
 def ignore(number: int, frame: object) -> None:
     """A signal handler: nothing changes."""
-
 
 def on_signals(handler: Callable[[int, Any], None]) -> None:
     """From now on SIGTERM, SIGHUP and SIGINT are for `handler`."""
     import signal
-    for name in ("SIGTERM", "SIGHUP", "SIGINT"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), handler)
-
+    for name in {"SIGTERM", "SIGHUP", "SIGINT"} & set(dir(signal)):
+        signal.signal(getattr(signal, name), handler)
 
 def read_payload() -> object:
     """The JSON on stdin; raises A4pError over STDIN_LIMIT bytes or after STDIN_WAIT seconds."""
     import json
-    import queue
-    done: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    def read() -> bytes:
+        with open(0, "rb", closefd=False) as file:
+            return file.read(STDIN_LIMIT + 1) or b""  # None where it would block
 
-    def read() -> None:
-        data, part = bytearray(), b"-"
-        while part and len(data) <= STDIN_LIMIT:
-            try:
-                part = os.read(0, 1 << 16)
-            except OSError:
-                part = b""
-            data += part
-        done.put(bytes(data))
-
-    background(read)
     try:
-        data = done.get(timeout=STDIN_WAIT)
+        data = within(STDIN_WAIT, read, "stdin")
         if len(data) > STDIN_LIMIT:
             raise A4pError("stdin_big", limit=STDIN_LIMIT)
-        return json.loads(data.decode("utf-8"), parse_float=finite, parse_constant=finite)
-    except queue.Empty:
+        found: object = json.loads(data.decode())
+        json.dumps(found, allow_nan=False)  # raises ValueError: 1e999 and NaN are not JSON
+        return found
+    except Refused:
         raise A4pError("stdin_slow", seconds=int(STDIN_WAIT)) from None
-    except (ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise A4pError("stdin_json", detail=plain(str(error))) from None
-
-
-def finite(text: str) -> float:
-    """A number that JSON has; raises ValueError for NaN, Infinity and 1e999.
-
-    >>> finite("1.5")
-    1.5
-    """
-    value = float(text)
-    if value - value != 0:
-        raise ValueError(f"{text} is no number of JSON")
-    return value
-
 
 def hand_over(output: Json) -> None:
     """Write one line of ASCII JSON to stdout and close it: the agent goes on from here."""
@@ -2082,22 +1737,18 @@ def hand_over(output: Json) -> None:
     data = json.dumps(output, allow_nan=False).encode() + b"\n"
     while data:
         data = data[os.write(1, data):]
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)  # closed for the agent, and nothing can be added by accident
-    os.close(null)
-
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # and nothing can be added by accident
 
 def sweep(state: State) -> None:
     """Replace the pushes of processes that are gone."""
     deliver_later(state, [entry["closing"] for entry in state.pending.dead()])
 
-
-def deliver_later(state: State, closings: Sequence[Json]) -> None:
-    """Publish from a process of its own, which holds none of this one's descriptors."""
-    import json
-    import subprocess
-    for at in range(0, len(closings), 20):
-        job = json.dumps(list(closings[at: at + 20])).encode()  # fits a pipe: no waiting
+def deliver_later(state: State, closings: list[Json]) -> None:
+    """Publish, and empty the list: from a process with none of this one's descriptors."""
+    while closings:
+        import json
+        import subprocess
+        job = json.dumps(closings[:20]).encode()  # fits a pipe: no waiting
         try:
             child = subprocess.Popen(
                 [sys.executable, "-I", "-S", os.path.abspath(__file__), "deliver"],
@@ -2108,7 +1759,7 @@ def deliver_later(state: State, closings: Sequence[Json]) -> None:
                 child.stdin.close()
         except OSError as error:
             state.log.line(f"receipt: {error}")
-
+        del closings[:20]  # last: a signal before this would leave them unsent
 
 def run_deliver() -> int:
     """The process of `deliver_later`: publish what stdin holds; failures are logged only."""
@@ -2117,16 +1768,14 @@ def run_deliver() -> int:
         closings: Any = read_payload()
         ntfy = Ntfy(state.config)
         for body in closings:
-            if body["topic"] == state.config.topic and "delete" in body:
-                ntfy.delete(body["topic"], body["delete"])
-            elif body["topic"] == state.config.topic:
-                ntfy.publish(body)
+            if body["topic"] == state.config.topic:  # else the config has changed since
+                topic, gone = body["topic"], body.get("delete")
+                ntfy.delete(topic, gone) if gone else ntfy.publish(body)
     except A4pError as error:
         state.log.line(f"receipt: {error}")
     except Exception as error:
         state.log.failure("receipt", error)
     return 0
-
 
 # === QR code (ISO/IEC 18004) =====================================================================
 
@@ -2134,7 +1783,6 @@ def run_deliver() -> int:
 QR_VERSIONS = ((19, 7, 1), (34, 10, 1), (55, 15, 1), (80, 20, 1), (108, 26, 1), (136, 18, 2),
                (156, 20, 2), (194, 24, 2), (232, 30, 2), (274, 18, 4))
 QR_ANSI = "\x1b[38;5;231;48;5;16m{}\x1b[0m"  # white on black whatever the terminal's theme
-
 
 def qr_lines(data: str) -> list[str]:
     """Return the QR code of `data` as lines of text, each showing two rows of modules.
@@ -2150,7 +1798,6 @@ def qr_lines(data: str) -> list[str]:
     rows = quiet + rows + quiet + quiet[:1]  # the size is odd: one row more fills the last line
     return ["".join("█▀▄ "[2 * upper + lower] for upper, lower in zip(*pair))
             for pair in zip(rows[::2], rows[1::2])]
-
 
 def qr_matrix(data: bytes) -> list[list[bool]]:
     """Return the rows of the smallest QR code that holds `data`; True is a dark module.
@@ -2172,7 +1819,6 @@ def qr_matrix(data: bytes) -> list[list[bool]]:
         codes.append([[dark[x, y] == 1 for x in range(size)] for y in range(size)])
     return min(codes, key=_qr_penalty)
 
-
 def _qr_words(data: bytes) -> tuple[int, list[int]]:
     """Return the version and all its codewords: the data, in turn from each block, the sums."""
     if len(data) > 271:
@@ -2187,7 +1833,6 @@ def _qr_words(data: bytes) -> tuple[int, list[int]]:
     sums = [_qr_remainder(part, ecc) for part in parts]
     return version, [part[i] for table in (parts, sums) for i in range(len(table[-1]))
                      for part in table if i < len(part)]
-
 
 def _qr_remainder(words: bytes, ecc: int) -> bytes:
     """Return the Reed-Solomon codewords of one block, over GF(256) with polynomial 0x11d."""
@@ -2205,14 +1850,12 @@ def _qr_remainder(words: bytes, ecc: int) -> bytes:
         rest = [a ^ times(b, factor) for a, b in zip([*rest[1:], 0], divisor[1:])]
     return bytes(rest)
 
-
 def _qr_bch(value: int, degree: int, divisor: int) -> int:
     """Return value with its check bits appended, `degree` of them."""
     rest = value << degree
     for i in range(5, -1, -1):  # versions have 6 bits, formats 5
         rest ^= (rest >> degree + i & 1) * divisor << i
     return value << degree | rest
-
 
 def _qr_patterns(version: int, size: int, mask: int) -> dict[tuple[int, int], int]:
     """Return the modules that hold no data: alignment, timing, finders, version, format."""
@@ -2234,13 +1877,11 @@ def _qr_patterns(version: int, size: int, mask: int) -> dict[tuple[int, int], in
         cells[first] = cells[second] = (_qr_bch(8 | mask, 10, 0x537) ^ 0x5412) >> i & 1
     return {**cells, (8, size - 8): 1}
 
-
 def _qr_masks(x: int, y: int) -> tuple[int, ...]:
     """Return 0 for each of the eight masks that inverts the module."""
     both, three = x * y % 2, x * y % 3
     return ((x + y) % 2, y % 2, x % 3, (x + y) % 3, (x // 3 + y // 2) % 2, both + three,
             (both + three) % 2, (x + y + three) % 2)
-
 
 def _qr_penalty(code: list[list[bool]]) -> int:
     """Return how hard a code is to read: runs, finder look-alikes, squares, imbalance."""
@@ -2252,7 +1893,6 @@ def _qr_penalty(code: list[list[bool]]) -> int:
                   for upper, lower in zip(code, code[1:]) for i in range(len(code) - 1))
     dark = sum(map(sum, code)) * 100 / len(code) ** 2
     return runs + 40 * alike + 3 * squares + 10 * int(abs(dark - 50) / 5)
-
 
 # === The answer page: what `serve` shows ====================================
 
@@ -2368,7 +2008,6 @@ const changed = new Set();  // items to draw: a replay is drawn once
 const set = Object.assign;
 let store = {}, source, timer, delay = 1, skew = 0, calm = 0;  // skew and calm: milliseconds
 try { store = localStorage; } catch { }  // storage is off: the token lasts as long as the page
-
 function el(kind, ...kids) {  // what comes from outside becomes text, never markup or a property
   const [tag, ...names] = kind.split("."), node = document.createElement(tag);
   node.className = names.join(" ");
@@ -2376,13 +2015,11 @@ function el(kind, ...kids) {  // what comes from outside becomes text, never mar
   if (!node.firstElementChild) node.dir = "auto";
   return node;
 }
-
 // --- The connection ---
 const bearer = () => store.a4pToken ? { Authorization: "Bearer " + store.a4pToken } : {};
 const useToken = text => { store.a4pToken = text.replace(/[^!-~]/g, ""); };
 const show = state => set($("#state"), { className: "soft " + state, textContent: say(state) });
 const later = (act, seconds) => { clearTimeout(timer); timer = setTimeout(act, seconds * 1000); };
-
 function connect() {
   if (source) source.close();
   show("connecting");
@@ -2400,7 +2037,6 @@ function connect() {
     show("connected");
   });
 }
-
 async function lost() {
   const refused = source.readyState === EventSource.CLOSED;
   source.close();
@@ -2410,7 +2046,6 @@ async function lost() {
   const answer = refused && await fetch(`/${topic}/auth`, { headers: bearer() }).catch(Object);
   if ([401, 403].includes(answer.status)) gate("token");
 }
-
 function gate(kind) {
   const form = $("#gate"), key = $("#key");
   clearTimeout(timer);
@@ -2428,10 +2063,8 @@ function gate(kind) {
     connect();
   };
 }
-
 // --- What arrives ---
 const epoch = seconds => Math.min(Number(seconds) || 0, 1e11);
-
 function take(m) {
   if (seen.has(m.id)) return;
   seen.add(m.id);
@@ -2449,7 +2082,6 @@ function take(m) {
   else if (/^q[a-z2-7]{10}$/.test(id)) ask(item, { header: m.title, text: m.message });
   else change(item, {});
 }
-
 function ask(item, a) {
   if (item.end && !item.late) return;  // an old push that comes after the end
   item.card?.remove();
@@ -2462,7 +2094,6 @@ function ask(item, a) {
   const until = epoch(a.deadline);
   change(item, { q, until, card: null, end: null, sent: undefined, error: "" });
 }
-
 function change(item, what) {
   if (item.card && (what.end || what.gone || what.sent !== undefined))
     calm = Date.now() + 400;  // a second tap or key must not reach the next card
@@ -2470,10 +2101,8 @@ function change(item, what) {
   if (!changed.size) setTimeout(() => { changed.forEach(draw); changed.clear(); tick(); }, 20);
   changed.add(item);
 }
-
 // --- What is shown ---
 const cards = () => [...$("#queue").children].map(card => card.item);
-
 function draw(item) {
   const { q, card } = item;
   item.row?.remove();
@@ -2490,7 +2119,6 @@ function draw(item) {
   if (item.gone) items.delete(item.id);
   else $("ul").prepend(item.row = past(item));
 }
-
 function tick() {
   for (const item of cards()) {
     const left = Math.ceil(item.until - (Date.now() + skew) / 1000), s = Math.max(0, left);
@@ -2506,7 +2134,6 @@ function tick() {
   $("#empty").hidden = waiting > 0;
   $("#past").hidden = !rows.length;
 }
-
 function build(item, q) {
   const note = set(el("p.note"), { role: "status" }), id = "words-" + item.id;
   const words = q.words && set(el("input.field"), { id, autocomplete: "off" });
@@ -2536,7 +2163,6 @@ function build(item, q) {
   fields.ariaLabel = item.card.ariaLabel = q.header;
   return set(item.card, { item, tabIndex: -1 });
 }
-
 function row(item, option, mark) {
   const risk = option.danger === true, level = option.priority, kind = risk ? "row.danger" : "row";
   const inside = [el("span.mark", mark), el("span.what", el("b", option.label),
@@ -2548,7 +2174,6 @@ function row(item, option, mark) {
   const onclick = () => Date.now() > calm && send(item, String(option.label));
   return set(el("button." + kind, ...inside), { mark, onclick, type: "button" });
 }
-
 function past(item) {
   const { q, end } = item, title = q ? [q.who, q.header].filter(Boolean).join(" · ") : item.title;
   const clock = new Date(item.time * 1000).toLocaleTimeString([], { timeStyle: "short" });
@@ -2556,14 +2181,12 @@ function past(item) {
   return set(el("li", el("div.head", el("b", title), el("span", clock)),
     prose(q ? q.text : item.message), end && el("b." + state, say(state, end.answer))), { item });
 }
-
 function prose(text) {
   try {
     if (/^\s*[[{]/.test(text)) return el("pre.text", yaml(JSON.parse(text)).trim());
   } catch { }  // it only begins like JSON
   return el(/\n|.{140}/.test(text) ? "p.text" : "p.text.short", text);
 }
-
 function yaml(value, line = "\n") {
   if (value && typeof value === "string")
     return (value.includes("\n") ? " |" + line : " ") + value.replace(/\n/g, line);
@@ -2572,7 +2195,6 @@ function yaml(value, line = "\n") {
   return rows.map(([key, inner]) => line + (Array.isArray(value)
     ? "- " + yaml(inner, deeper).trimStart() : key + ":" + yaml(inner, deeper))).join("");
 }
-
 // --- What is answered ---
 async function send(item, body) {
   if (!body) return change(item, { error: say("none") });
@@ -2586,7 +2208,6 @@ async function send(item, body) {
   const error = say("failed", answer.status || say("offline"));
   change(item, answer.ok ? { busy: false } : { busy: false, error });
 }
-
 addEventListener("keydown", event => {
   const key = event.key.toUpperCase(), on = selector => event.target.closest(selector);
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
@@ -2595,7 +2216,6 @@ addEventListener("keydown", event => {
   if (key === "ENTER" && !on("input, button, a")) first.form.requestSubmit();
   first.rows.find(row => row.mark.toUpperCase() === key)?.click();
 });
-
 // --- The start ---
 document.documentElement.lang = zh ? "zh-CN" : "en";
 $("#queue").ariaLabel = say("queue");
@@ -2621,7 +2241,6 @@ if (/^[-_A-Za-z0-9]{1,55}$/.test(topic)) {
 </script>
 """
 
-
 # === Server: ntfy's HTTP interface in one process ===========================
 # Answers are those of ntfy 2.13, with 2.16's sequence_id and 2.28's limits on title and tags.
 
@@ -2630,7 +2249,8 @@ RESERVED_TOPICS = {"docs", "static", "file", "app", "metrics", "account", "setti
 NTFY_ERRORS = {  # code: text | page of ntfy's docs; the first three digits are the HTTP status
     40000: "invalid request", 40401: "page not found", 50001: "internal server error",
     40001: "e-mail notifications are not enabled | config/#e-mail-notifications",
-    40004: "invalid delay parameter: unable to parse delay | publish/#scheduled-delivery",
+    40004: "invalid delay parameter: unable to parse delay; this server delivers at once only | "
+           "publish/#scheduled-delivery",
     40007: "invalid priority parameter | publish/#message-priority",
     40008: "invalid since parameter | subscribe/api/#fetch-cached-messages",
     40009: "invalid request: topic invalid", 40010: "invalid request: topic name is not allowed",
@@ -2648,27 +2268,18 @@ NTFY_ERRORS = {  # code: text | page of ntfy's docs; the first three digits are 
     42904: "limit reached: the total number of topics on the server has been reached, please "
            "contact the admin | publish/#limitations",
     42909: "limit reached: too many auth failures | publish/#limitations"}
-REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
-           413: "Request Entity Too Large", 429: "Too Many Requests", 500: "Internal Server Error"}
 ACTION_FIELDS = {"action": str, "label": str, "clear": bool, "url": str, "method": str,
                  "headers": dict, "body": str, "intent": str, "extras": dict}
 JSON_FIELDS = {"topic": str, "message": str, "title": str, "tags": list, "priority": int,
                "click": str, "icon": str, "attach": str, "filename": str, "markdown": bool,
                "actions": list, "email": str, "delay": str, "cache": str, "sequence_id": str}
+ALIASES = {  # of a header or query parameter, besides its name and x-name
+    "title": "t", "message": "m", "priority": "prio p", "tags": "tag ta", "actions": "action",
+    "sequence-id": "sid", "markdown": "md", "attach": "a", "filename": "file f", "since": "si",
+    "email": "x-e-mail e-mail mail e", "delay": "x-at at x-in in", "poll": "po",
+    "unifiedpush": "up", "content-type": "content_type"}
+YES, NO = ("1", "yes", "true"), ("0", "no", "false")
 STREAM_TYPES = {"json": "application/x-ndjson", "sse": "text/event-stream", "raw": "text/plain"}
-ROUTES = (  # methods, path, what answers: a constant, a code, a method of Exchange; ntfy's order
-    ("GET HEAD", "/", "page"), ("GET", "/v1/health", {"healthy": True}),
-    ("OPTIONS", ".*", "preflight"), ("PUT POST", "/", "publish_json"),
-    ("PUT POST", f"/({TOPIC_FORM})(?:/({TOPIC_FORM}))?", "publish"),
-    ("DELETE", f"/({TOPIC_FORM})/({TOPIC_FORM})", "withdraw"),
-    ("PUT", f"/({TOPIC_FORM})/({TOPIC_FORM})/(read|clear)", "withdraw"),
-    ("GET", f"/({TOPIC_FORM})/()(?:publish|send|trigger)", "publish"),
-    ("GET", f"/({TOPIC_FORM}(?:,{TOPIC_FORM})*)/(json|sse|raw)", "subscribe"),
-    ("GET", f"/{TOPIC_FORM}(?:,{TOPIC_FORM})*/ws", 40016),  # apps have JSON streams, too
-    ("GET", f"/{TOPIC_FORM}(?:,{TOPIC_FORM})*/auth", {"success": True}),
-    ("GET", f"/{TOPIC_FORM}", "page"))
-OPEN_ROUTES = ("page", "preflight", "publish_json", {"healthy": True})  # JSON: asked for later
-
 
 class Limits:
     """What a server bears, with ntfy's code for what goes over it."""
@@ -2682,75 +2293,70 @@ class Limits:
     DEAD_BYTES = 1 << 20  # in the file, beyond twice what is kept
     QUEUE = 2_000  # messages a reader may lag behind; then its stream ends, and it may resume
     HEAD_SECONDS, BODY_SECONDS = 30, 15  # from one answer to the next request's head, to its body
-    WRITE_SECONDS = 10  # for a reader to take 64 KiB
+    WRITE_SECONDS = 10  # for a reader to take one message and what waits in the buffer
     FAILURES, FAILURE_SECONDS, ADDRESSES = 30, 60, 10_000  # bad logins, one back each 60 s: 42909
     UPSTREAM, UPSTREAM_SECONDS = 100, 10  # poll requests that wait; each one's timeout
-
 
 class Rejected(Exception):
     """An error of ntfy's table; `detail` is what ntfy adds to its text after a semicolon."""
 
     def __init__(self, code: int, detail: str = "") -> None:
         text, _, page = NTFY_ERRORS[code].partition(" | ")
-        self.status = code // 100
-        self.body: Json = {"code": code, "http": self.status,
-                           "error": f"{text}; {detail}" if detail else text}
+        self.body = {"code": code, "http": code // 100, "error": text + (detail and "; " + detail)}
         if page:
             self.body["link"] = "https://ntfy.sh/docs/" + page
 
+def refuse_if(wrong: object, code: int, detail: str = "") -> None:
+    """Raise Rejected where something is wrong."""
+    if wrong:
+        raise Rejected(code, detail)
+
+ROUTES: tuple[tuple[str, str, str | Json], ...] = (  # ntfy's order
+    # methods, path, what answers: a method of Exchange, or a constant
+    ("GET HEAD", "/", "page"), ("GET", "/v1/health", {"healthy": True}),
+    ("OPTIONS", ".*", "preflight"), ("PUT POST", "/", "publish_json"),
+    ("PUT POST", f"/({TOPIC_FORM})(?:/({TOPIC_FORM}))?", "publish"),
+    ("DELETE", f"/({TOPIC_FORM})/({TOPIC_FORM})", "withdraw"),
+    ("PUT", f"/({TOPIC_FORM})/({TOPIC_FORM})/(read|clear)", "withdraw"),
+    ("GET", f"/({TOPIC_FORM})/()(?:publish|send|trigger)", "publish"),
+    ("GET", f"/({TOPIC_FORM}(?:,{TOPIC_FORM})*)/(json|sse|raw)", "subscribe"),
+    ("GET", f"/{TOPIC_FORM}(?:,{TOPIC_FORM})*/ws", Rejected(40016).body),  # apps can do without
+    ("GET", f"/{TOPIC_FORM}(?:,{TOPIC_FORM})*/auth", {"success": True}),
+    ("GET", f"/{TOPIC_FORM}", "page"))
+OPEN_ROUTES = ("page", "preflight", "publish_json", {"healthy": True})  # JSON: asked for later
 
 def utf8(text: str) -> bytes:
     """Return `text` in UTF-8, with U+FFFD for each lone surrogate."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
-
 def go_json(value: object) -> bytes:
-    r"""Return `value` as a line of JSON with ntfy's escapes. Raises ValueError on NaN.
-
-    >>> go_json({"message": "<b> & \ud800"})
-    b'{"message":"\\u003cb\\u003e \\u0026 \xef\xbf\xbd"}\n'
-    """
+    """Return `value` as a line of JSON with ntfy's escapes. Raises ValueError on NaN."""
     import json
-    import re
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return utf8(re.sub("[<>&\u2028\u2029]", lambda m: f"\\u{ord(m[0]):04x}", text) + "\n")
-
+    return utf8(text.translate({ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}) + "\n")
 
 def decode_words(value: str) -> str:
-    """Return a header's text with its RFC 2047 words decoded, as it is where they are broken.
-
-    >>> decode_words("=?UTF-8?B?5qCH?= =?utf-8?q?=E9=A2=98_x?=")
-    '标题 x'
-    """
-    if "=?" not in value:
-        return value
+    """Return a header's text with its RFC 2047 words decoded, as it is where they are broken."""
+    from email.errors import MessageError
     from email.header import decode_header, make_header
     try:
         return str(make_header(decode_header(value)))
-    except (ValueError, LookupError):
+    except (ValueError, LookupError, MessageError):
         return value
 
-
-def parse_since(text: str, now: int) -> tuple[str, int | str]:
-    """Return ("latest", 0), ("id", id) or ("time", epoch). Raises Rejected(40008).
-
-    >>> parse_since("1h30m", 10_000), parse_since("17", 0), parse_since("abcdefABCDEF", 0)
-    (('time', 4600), ('time', 17), ('id', 'abcdefABCDEF'))
-    """
+def parse_since(text: str) -> int | str:
+    """Return an epoch, a message's id or "latest". Raises Rejected(40008)."""
     import re
-    named = {"latest": ("latest", 0), "all": ("time", 0), "none": ("time", 1 << 62)}
     units = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
-    part = r"([0-9]{1,12}(?:\.[0-9]{0,9})?)(ns|us|µs|ms|s|m|h)"
-    if text in named:
-        return named[text]
-    if re.fullmatch("[A-Za-z0-9]{12}", text):
-        return "id", text
+    part = rf"([0-9]{{1,12}}(?:\.[0-9]{{0,9}})?)({'|'.join(units)})"
+    if text in ("all", "none"):
+        return 0 if text == "all" else 1 << 62
+    if re.fullmatch("latest|[A-Za-z0-9]{12}", text):
+        return text
     if re.fullmatch("[-+]?[0-9]{1,18}", text):
-        return "time", int(text)
-    if re.fullmatch(f"(?:{part})+", text):
-        return "time", int(now - sum(float(n) * units[unit] for n, unit in re.findall(part, text)))
-    raise Rejected(40008)
-
+        return int(text)
+    refuse_if(not re.fullmatch(f"(?:{part})+", text), 40008)
+    return int(time.time() - sum(float(n) * units[unit] for n, unit in re.findall(part, text)))
 
 def parse_priority(text: str) -> int:
     """Return 1 to 5, or 0 for "". Raises Rejected(40007)."""
@@ -2759,18 +2365,16 @@ def parse_priority(text: str) -> int:
             return number
     raise Rejected(40007)
 
-
 def typed(value: object, kinds: dict[str, type]) -> Json:
     """Return the known keys of an object, null left out. Raises Rejected(40024) on other types."""
     if not isinstance(value, dict):
         raise Rejected(40024)
     known = {key: value[key] for key in kinds if value.get(key) is not None}
     for key, item in known.items():
+        refuse_if(type(item) is not kinds[key], 40024)
         texts = item.values() if type(item) is dict else item if key == "tags" else ()
-        if type(item) is not kinds[key] or any(type(text) is not str for text in texts):
-            raise Rejected(40024)
+        refuse_if(any(type(text) is not str for text in texts), 40024)
     return known
-
 
 def short_actions(text: str) -> list[Json]:
     """Return the actions in the short form of the `Actions:` header. Raises Rejected(40018).
@@ -2793,46 +2397,46 @@ def short_actions(text: str) -> list[Json]:
         if value.startswith(("'", '"')):
             value = value[1:-1].replace("\\" + value[0], value[0])
         actions += [] if index else [{}]
-        third = "url" if actions[-1].get("action") in ("view", "http") else ""
+        action, value = actions[-1], value.strip()
+        third = "url" if action.get("action") in ("view", "http") else ""
         key = key or ("action", "label", third, "")[min(index, 3)]
-        set_action(actions[-1], key, value.strip())
+        group, _, name = key.partition(".")
+        if name and group in ("headers", "extras"):
+            action.setdefault(group, {})[name] = value
+        elif key == "clear" and value.lower() in YES + NO:
+            action[key] = value.lower() in YES
+        else:
+            refuse_if(ACTION_FIELDS.get(key) is not str, 40018,
+                      f"key '{key}' unknown" if key else f"term '{value}' unknown")
+            action[key] = value
         place, index = found.end(), index + 1 if end == "," else 0
     return actions
 
-
-def set_action(action: Json, key: str, value: str) -> None:
-    """Give an action one field, as text. Raises Rejected(40018)."""
-    group, _, name = key.partition(".")
-    if name and group in ("headers", "extras"):
-        action.setdefault(group, {})[name] = value
-    elif key == "clear" and value.lower() in ("true", "yes", "1", "false", "no", "0"):
-        action[key] = value.lower() in ("true", "yes", "1")
-    elif ACTION_FIELDS.get(key) is str:
-        action[key] = value
-    else:
-        raise Rejected(40018, f"key '{key}' unknown" if key else f"term '{value}' unknown")
-
-
-def check_actions(actions: list[Json]) -> Iterator[Json]:
-    """Yield the actions as ntfy hands them on, with ids. Raises Rejected(40018)."""
-    for given in actions:
+def parse_actions(text: str) -> list[Json]:
+    """Return actions, of JSON or the short form, as ntfy hands them on. Raises Rejected."""
+    import json
+    try:
+        actions = json.loads(text) if text.startswith("[") else short_actions(text)
+    except (ValueError, RecursionError):
+        raise Rejected(40018, "JSON error: not a list of actions") from None
+    refuse_if(len(actions) > Limits.ACTIONS, 40018, f"only {Limits.ACTIONS} actions allowed")
+    checked = []
+    for action in actions:
+        given = typed(action, ACTION_FIELDS)
         kind, method = given.get("action", "").lower(), given.get("method", "").upper()
         for wrong, detail in (
-                (len(actions) > Limits.ACTIONS, f"only {Limits.ACTIONS} actions allowed"),
                 (kind not in ("view", "broadcast", "http"),  # 2.17 adds copy
-                 f"parameter 'action' cannot be '{kind}', valid values are 'view', 'broadcast' "
-                 "and 'http'"),
-                (not given.get("label"), "parameter 'label' is required"),
+                 f"action' cannot be '{kind}', valid values are 'view', 'broadcast' and 'http'"),
+                (not given.get("label"), "label' is required"),
                 (kind != "broadcast" and not given.get("url"),
-                 f"parameter 'url' is required for action '{kind}'"),
+                 f"url' is required for action '{kind}'"),
                 (kind == "http" and method in ("GET", "HEAD") and given.get("body"),
-                 f"parameter 'body' cannot be set if method is {method}")):
-            if wrong:
-                raise Rejected(40018, detail)
-        given = {**given, "id": random_id(10), "action": kind, "method": method}
-        yield {key: given.get(key, False) for key in ("id", *ACTION_FIELDS)
-               if given.get(key) or key == "clear"}
-
+                 f"body' cannot be set if method is {method}")):
+            refuse_if(wrong, 40018, "parameter '" + detail)
+        given.update(id=random_id(10), action=kind, method=method)
+        checked.append({key: given.get(key, False) for key in ("id", *ACTION_FIELDS)
+                        if given.get(key) or key == "clear"})
+    return checked
 
 class Message:
     """One event on a topic: the line that goes over the wire, and what is often asked of it."""
@@ -2863,19 +2467,17 @@ class Message:
     def encode(self, form: str) -> bytes:
         """Return the event as a stream shows it: json, sse or raw."""
         if form == "raw":
-            text = self.fields()["message"] if self.event == "message" else ""
-            return utf8(text.replace("\n", " ") + "\n")
+            text = self.fields().get("message", "") if self.event == "message" else ""
+            return utf8(str(text).replace("\n", " ") + "\n")
         named = "" if self.event.startswith("message") else f"event: {self.event}\n"
         return self.line if form == "json" else named.encode() + b"data: " + self.line + b"\n"
-
 
 class Hub:
     """The messages of the last 12 h and their listeners, in step under one lock.
 
-    A stream has each message once and in order: its replay is taken and its listening begins in
-    one step; a message is kept and handed on in one step. Kept messages are lines of a file
-    ("" for none), with the kernel before the publisher has its reply: enough for kill -9.
-    There is no fsync: it would cost each publish a disk's latency, for a power cut's sake.
+    A stream has each message once and in order, as its replay and its listening begin in one
+    step. Kept messages are lines of a file ("" for none), with the kernel before the publisher
+    has its reply: enough for kill -9. An fsync would only help where the power fails.
     """
 
     def __init__(self, path: str, limits: type[Limits], log: Callable[[str], None]) -> None:
@@ -2884,13 +2486,13 @@ class Hub:
         self.path, self.limits, self.log, self.lock = path, limits, log, threading.RLock()
         self.kept: OrderedDict[str, Message] = OrderedDict()
         self.topics: dict[str, deque[Message]] = defaultdict(deque)
-        self.listeners: dict[SimpleQueue[Message | None], Callable[[Message], bool]] = {}
+        self.listeners: dict[SimpleQueue[Message], Callable[[Message], bool]] = {}
         self.serial = self.bytes = self.size = 0
-        self.file = self._open(path) if path else None
-        self._load()
+        if path:
+            self.file = self._open(path)
+            self._load()
 
-    @staticmethod
-    def _open(path: str) -> io.BufferedRandom:
+    def _open(self, path: str) -> io.BufferedRandom:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
         try:
             if os.path.exists(path) and not os.path.isfile(path):
@@ -2904,31 +2506,30 @@ class Hub:
 
     def _load(self) -> None:
         broken, line = 0, b"\n"
-        for line in self.file or ():
-            self.size += len(line)
+        for line in self.file:
             try:
-                message = Message(line)
-                if message.id not in self.kept and line.endswith(b"\n"):
+                if line.endswith(b"\n") and (message := Message(line)).id not in self.kept:
                     self._keep(message)
             except (ValueError, TypeError, LookupError, RecursionError, Rejected):
-                broken += line.endswith(b"\n")
-        if self.file and not line.endswith(b"\n"):
-            self.size -= len(line)
-            self.file.truncate(self.size)
+                broken += 1
+        self.size = self.file.tell()
+        if not line.endswith(b"\n"):
+            self.size = self.file.truncate(self.size - len(line))
             self.log(f"dropped a torn last line of {len(line)} bytes from {self.path}")
         if broken:
             self.log(f"skipped {broken} lines that are no messages in {self.path}")
         self._tidy()
 
     def _keep(self, message: Message) -> None:
-        if message.topic not in self.topics and len(self.topics) >= self.limits.TOPICS:
-            raise Rejected(42904)
-        self.topics[message.topic].append(message)
+        full = len(self.topics) >= self.limits.TOPICS
+        refuse_if(full and message.topic not in self.topics, 42904)
+        topic = self.topics[message.topic]
+        topic.append(message)
         self.kept[message.id] = message
         self.serial = message.serial = self.serial + 1
         self.bytes += len(message.line)
-        if len(self.topics[message.topic]) > self.limits.KEPT_IN_TOPIC:
-            self._drop(self.topics[message.topic][0])
+        if len(topic) > self.limits.KEPT_IN_TOPIC:
+            self._drop(topic[0])
 
     def _drop(self, oldest: Message) -> None:
         self.topics[oldest.topic].popleft()
@@ -2944,20 +2545,17 @@ class Hub:
                     and self.bytes <= limits.KEPT_BYTES):
                 break
             self._drop(oldest)
-        if self.file and self.size > 2 * self.bytes + limits.DEAD_BYTES:
-            self._rewrite(self.file)
-
-    def _rewrite(self, old: io.BufferedRandom) -> None:
-        self.size, fresh = self.bytes, self.path + ".new"
-        try:
-            with self._open(fresh) as file:
-                file.truncate(0)
-                file.writelines(message.line for message in self.kept.values())
-            old.close()  # first, for Windows' sake
-            os.replace(fresh, self.path)
-        except (OSError, A4pError) as error:
-            self.log(f"cannot rewrite {self.path}: {error}")
-        self.file = self._open(self.path)
+        if self.path and self.size > 2 * self.bytes + limits.DEAD_BYTES:
+            fresh = self.path + ".new"
+            try:
+                with self._open(fresh) as file:
+                    file.truncate(0)
+                    file.writelines(message.line for message in self.kept.values())
+                self.file.close()  # first, for Windows' sake
+                os.replace(fresh, self.path)
+            except (OSError, A4pError) as error:
+                self.log(f"cannot rewrite {self.path}: {error}")
+            self.file, self.size = self._open(self.path), self.bytes
 
     def publish(self, message: Message) -> None:
         """Keep `message` (if it expires at all) and hand it on. Raises Rejected(42904)."""
@@ -2965,39 +2563,32 @@ class Hub:
             if message.expires:
                 self._keep(message)
                 try:
-                    if self.file:
+                    if self.path:
                         self.size += self.file.write(message.line)
                         self.file.flush()  # what a full disk refuses stays here for the next
                 except OSError as error:
                     self.log(f"cannot write {self.path}: {error.strerror}")
                 self._tidy()
-            for queue in [queue for queue, wanted in self.listeners.items() if wanted(message)]:
-                queue.put(message)
-                if queue.qsize() > self.limits.QUEUE:
-                    self.leave(queue)
+            for queue, wanted in tuple(self.listeners.items()):
+                if wanted(message):
+                    queue.put(message)
+                    if queue.qsize() > self.limits.QUEUE:
+                        del self.listeners[queue]
 
-    def replay(self, since: tuple[str, int | str],
-               wanted: Callable[[Message], bool], names: Iterable[str]) -> list[Message]:
-        """Return the kept messages of `names` that are `wanted`, `since` a point."""
-        kind, value = since
+    def replay(self, since: int | str, names: set[str],
+               wanted: Callable[[Message], bool]) -> list[Message]:
+        """Return the kept messages of topics that are `wanted`; `since` as of parse_since."""
         with self.lock:
             self._tidy()
-            stores = [self.topics[name] for name in set(names) & self.topics.keys()]
-            if kind == "latest":
+            stores = [self.topics[name] for name in names & self.topics.keys()]
+            if since == "latest":
                 found = [messages[-1] for messages in stores]
-            elif kind == "id":  # one it does not know replays everything, as with ntfy
-                mark = self.kept[str(value)].serial if value in self.kept else 0
+            elif isinstance(since, int):
+                found = [m for messages in stores for m in messages if m.time >= since]
+            else:  # an id it does not know replays everything, as with ntfy
+                mark = self.kept[since].serial if since in self.kept else 0
                 found = [m for messages in stores for m in messages if m.serial > mark]
-            else:
-                found = [m for messages in stores for m in messages if m.time >= int(value)]
         return sorted(filter(wanted, found), key=lambda message: message.serial)
-
-    def leave(self, queue: SimpleQueue[Message | None]) -> None:
-        """Hand nothing more to a listener, and let it end."""
-        with self.lock:
-            self.listeners.pop(queue, None)
-        queue.put(None)
-
 
 class Exchange(HandlerBase):
     """One connection, in a thread of its own: requests and their answers, in turn.
@@ -3008,20 +2599,19 @@ class Exchange(HandlerBase):
 
     ours: Server
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # it would hold some answers back for 40 ms
+    default_request_version = "HTTP/1.0"  # what is no HTTP at all is refused in HTTP, too
+    wbufsize = 16_384  # small parts leave in one write
 
-    def setup(self) -> None:
-        """Have answers leave at once: Nagle's algorithm holds some back for 40 ms."""
-        import socket
-        super().setup()
-        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def handle(self) -> None:
+        """Answer requests until the connection ends."""
         self.limits, self.hub = self.ours.limits, self.ours.hub
         self.deadline = time.monotonic() + self.limits.HEAD_SECONDS
         self.ours.open.add(self)
-
-    def finish(self) -> None:
-        """Make room for another."""
-        self.ours.open.discard(self)
-        super().finish()
+        try:
+            super().handle()
+        finally:
+            self.ours.open.discard(self)
 
     def answer(self) -> None:
         """Answer one request."""
@@ -3030,8 +2620,7 @@ class Exchange(HandlerBase):
         keep, self.close_connection = self.close_connection, True
         self.deadline = time.monotonic() + self.limits.BODY_SECONDS
         try:
-            if len(self.ours.open) > self.limits.CONNECTIONS:
-                raise Rejected(42901)
+            refuse_if(len(self.ours.open) > self.limits.CONNECTIONS, 42901)
             self.body = self._body()
             self.close_connection = keep
             self.query = dict(reversed(parse_qsl(query)))
@@ -3039,12 +2628,12 @@ class Exchange(HandlerBase):
                           for name, value in reversed(self.headers.items())}
             self._route(unquote(path))
         except Rejected as rejected:
-            self.reply(rejected.status, rejected.body)
+            self._reply(rejected.body)
         except OSError:
             raise
         except Exception as error:
             self.ours.log(f"internal error: {error!r}")
-            self.reply(500, Rejected(50001).body)
+            self._reply(Rejected(50001).body)
         self.deadline = time.monotonic() + self.limits.HEAD_SECONDS
 
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = do_OPTIONS = answer
@@ -3052,18 +2641,19 @@ class Exchange(HandlerBase):
     def send_error(self, *about: Any) -> None:
         """Answer what http.server itself refuses."""
         self.close_connection = True
-        self.reply(400, Rejected(40000).body)
+        self._reply(Rejected(40000).body)
 
     def log_message(self, *about: Any) -> None:
         """Say nothing: the lines of requests hold topics."""
 
-    def _body(self) -> bytes | None:
-        """Return the body, or None where it is too long to be read."""
+    def _body(self) -> bytes:
+        """Return the body, or more than Limits.BODY of one that is longer."""
+        self.wfile.flush()  # the go-ahead that its sender may wait for
         lengths, codings = (self.headers.get_all(name, [])
                             for name in ("Content-Length", "Transfer-Encoding"))
-        if (codings not in ([], ["chunked"]) or len(lengths + codings) > 1
-                or not all(length.isdecimal() and len(length) < 19 for length in lengths)):
-            raise Rejected(40000)  # two readers could take it for two different requests
+        refuse_if(codings not in ([], ["chunked"]) or len(lengths + codings) > 1
+                  or not all(length.isdecimal() and len(length) < 19 for length in lengths),
+                  40000)  # two readers could take it for two different requests
         body = b""
         for size in self._chunks() if codings else map(int, lengths):
             while size:  # too much is taken all the same, or its sender would not see the answer
@@ -3071,15 +2661,14 @@ class Exchange(HandlerBase):
                 if not part:
                     raise ConnectionError("it left")
                 body, size = body + part[:self.limits.BODY + 1 - len(body)], size - len(part)
-        return body if len(body) <= self.limits.BODY else None
+        return body
 
     def _chunks(self) -> Iterator[int]:
         import re
         size = -1
         while size:
             line = self.rfile.readline(64).partition(b";")[0].strip()
-            if not re.fullmatch(b"[0-9a-fA-F]{1,8}", line):
-                raise Rejected(40000)
+            refuse_if(not re.fullmatch(b"[0-9a-fA-F]{1,8}", line), 40000)
             size = int(line, 16)
             yield size
             while self.rfile.readline(1024).strip() and not size:  # trailers
@@ -3095,10 +2684,8 @@ class Exchange(HandlerBase):
                     self._admit()
                 if isinstance(target, str):
                     getattr(self, target)(*found.groups(""))
-                elif isinstance(target, dict):
-                    self.reply(200, target)
                 else:
-                    raise Rejected(target)
+                    self._reply(target)
                 return
         raise Rejected(40401)
 
@@ -3108,25 +2695,21 @@ class Exchange(HandlerBase):
         import contextlib
         import hmac
         given, coded = self.given.get("authorization", ""), self.query.get("auth", "")
-        if not self.ours.token:
-            return False
-        try:
-            if coded:  # unpadded; ntfy fails on "="
+        if coded and self.ours.token:
+            try:  # unpadded: ntfy fails on "="
                 coded = coded.replace("=", "!") + "=" * (-len(coded) % 4)
                 given = base64.b64decode(coded, b"-_", validate=True).decode()
-        except ValueError:
-            raise Rejected(50001) from None
+            except ValueError:
+                raise Rejected(50001) from None
         scheme, _, secret = given.strip().partition(" ")
-        if scheme.lower() not in ("basic", "bearer"):
+        if not self.ours.token or scheme.lower() not in ("basic", "bearer"):
             return False
-        if not self.ours.patience(self.client_address[0], 0):
-            raise Rejected(42909)
         if scheme.lower() == "basic":
             with contextlib.suppress(ValueError):
                 secret = base64.b64decode(secret).decode().partition(":")[2]
-        if not hmac.compare_digest(secret.strip().encode(), self.ours.token.encode()):
-            self.ours.patience(self.client_address[0], 1)
-            raise Rejected(40101)
+        right = hmac.compare_digest(secret.strip().encode(), self.ours.token.encode())
+        refuse_if(not self.ours.patience(self.client_address[0], 0 if right else 1), 42909)
+        refuse_if(not right, 40101)
         return True
 
     def _admit(self) -> None:
@@ -3137,33 +2720,29 @@ class Exchange(HandlerBase):
         near = named or name.replace(".", "").isdigit()  # an address: names alone can be rebound
         asked = self.given.get("sec-fetch-site", "none") in ("none", "same-origin")
         same = origin is None or origin.partition("://")[2] in {host, own} - {""}
-        if not (self.trusted if self.ours.token else near and asked and same):
-            raise Rejected(40301)
+        refuse_if(not (self.trusted if self.ours.token else near and asked and same), 40301)
 
-    def param(self, *names: str) -> str:
-        """Return the first header, else query parameter, of these names that is not empty."""
-        import re
-        for name in names:
-            value = decode_words(self.given.get(name, "")).strip()
-            if value and not (name == "priority" and re.fullmatch(r"u=\d(,\s*(i|\d))?", value)):
+    def _param(self, name: str) -> str:
+        """Return the first header, or else query parameter, of this name that is not empty."""
+        names = (f"x-{name}", name, *ALIASES.get(name, "").split())
+        for key in names:
+            value = self.given.get(key, "").strip()
+            value = decode_words(value) if "=?" in value else value
+            if value and not (key == "priority" and value.startswith("u=")):
                 return value  # the exception is RFC 9218's, which browsers and proxies add
-        return next((self.query[name].strip() for name in names if self.query.get(name)), "")
+        return next((self.query[key].strip() for key in names if self.query.get(key)), "")
 
-    def flag(self, default: str, *names: str) -> bool:
-        """Return a yes/no parameter."""
-        return (self.param(*names).lower() or default) in ("1", "yes", "true")
+    def _flag(self, name: str, default: str = "") -> bool:
+        return (self._param(name).lower() or default) in YES
 
-    def several(self, *names: str) -> list[str]:
-        """Return a parameter that is a list."""
-        return [part.strip() for part in self.param(*names).split(",") if part.strip()]
+    def _list(self, name: str) -> list[str]:
+        return [part.strip() for part in self._param(name).split(",") if part.strip()]
 
-    def filter(self, names: set[str]) -> Callable[[Message], bool]:
-        """Return whether a message is of `names` and passes the filters. Raises Rejected(40007)."""
-        exact = {"id": self.param("x-id", "id"), "message": self.param("x-message", "message", "m"),
-                 "title": self.param("x-title", "title", "t")}
-        exact = {key: value for key, value in exact.items() if value}
-        wanted = [parse_priority(p) for p in self.several("x-priority", "priority", "prio", "p")]
-        tags = set(self.several("x-tags", "tags", "tag", "ta"))
+    def _filter(self, names: set[str]) -> Callable[[Message], bool]:
+        """Return what tells whether a message is of `names` and passes. Raises Rejected(40007)."""
+        exact = {key: text for key in ("id", "message", "title") if (text := self._param(key))}
+        wanted = [parse_priority(word) for word in self._list("priority")]
+        tags = set(self._list("tags"))
 
         def passes(message: Message) -> bool:
             if message.topic not in names or not (exact or wanted or tags):
@@ -3179,135 +2758,101 @@ class Exchange(HandlerBase):
     def subscribe(self, topics: str, form: str) -> None:
         """Send what was kept, if that is asked for; unless it is a poll, go on with what comes."""
         from queue import SimpleQueue
-        names, poll = set(topics.split(",")), self.flag("", "x-poll", "poll", "po")
-        if names & RESERVED_TOPICS:
-            raise Rejected(40009)
-        since = parse_since(self.param("x-since", "since", "si") or ("all" if poll else "none"),
-                            int(time.time()))
-        wanted, self.form, self.chunked = self.filter(names), form, self.request_version[-1] == "1"
-        self.close_connection = self.close_connection or not (poll and self.chunked)
-        kind = STREAM_TYPES[form] + "; charset=utf-8"
-        head = self.head(200, Content_Type=kind,
-                         Transfer_Encoding="chunked" if self.chunked else "")
+        names, poll, hub = set(topics.split(",")), self._flag("poll"), self.hub
+        refuse_if(names & RESERVED_TOPICS, 40009)
+        since = parse_since(self._param("since") or ("all" if poll else "none"))
+        wanted, kind = self._filter(names), STREAM_TYPES[form] + "; charset=utf-8"
         if poll:
-            if found := self.hub.replay(since, wanted, names):
-                self.events(found, head, b"0\r\n\r\n" * self.chunked)
-            else:
-                self.reply(200, b"", Content_Type=kind)
-            return
-        queue: SimpleQueue[Message | None] = SimpleQueue()
-        with self.hub.lock:
-            if len(self.hub.listeners) >= self.limits.STREAMS:
-                raise Rejected(42903)
-            kept = self.hub.replay(since, wanted, names)
-            self.hub.listeners[queue] = wanted
+            found = hub.replay(since, names, wanted)
+            size = sum(len(message.encode(form)) for message in found)
+            self._begin(200, Content_Type=kind, Content_Length=size)
+            return self._write(message.encode(form) for message in found)
+        queue: SimpleQueue[Message] = SimpleQueue()
+        with hub.lock:
+            refuse_if(len(hub.listeners) >= self.limits.STREAMS, 42903)
+            found = hub.replay(since, names, wanted)
+            hub.listeners[queue] = wanted
         try:
-            self.events([Message.new("open", topics), *kept], head)
-            self._follow(queue, topics)
+            coding = "chunked" if self.request_version == "HTTP/1.1" else ""
+            self._begin(200, Content_Type=kind, Transfer_Encoding=coding)
+            for batch in self._batches(queue, topics, found):
+                datas = (message.encode(form) for message in batch)
+                chunks = (b"%x\r\n%b\r\n" % (len(data), data) for data in datas)
+                self._write(chunks if coding else datas)
         finally:
-            self.hub.leave(queue)
+            self.close_connection = True
+            with hub.lock:
+                hub.listeners.pop(queue, None)
 
-    def _follow(self, queue: SimpleQueue[Message | None], topics: str) -> None:
+    def _batches(self, queue: SimpleQueue[Message], topics: str,
+                 found: list[Message]) -> Iterator[list[Message]]:
+        import contextlib
+        import socket
         from queue import Empty
+        yield [Message.new("open", topics), *found]
+        found.clear()  # the stream may outlive them
         due = time.monotonic() + self.limits.KEEPALIVE_SECONDS
-        while not self._left():
+        while queue in self.hub.listeners:
             try:
-                message = queue.get(timeout=max(0.0, min(2.0, due - time.monotonic())))
-                batch = [message] + [queue.get() for _ in range(queue.qsize())]
-                if None in batch:
-                    return
+                batch = [queue.get(timeout=min(2.0, self.limits.KEEPALIVE_SECONDS))]
+                batch += [queue.get() for _ in range(queue.qsize())]
             except Empty:
                 batch = []
+                self.connection.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    if not self.connection.recv(1, socket.MSG_PEEK):
+                        return  # it left
+                self.connection.setblocking(True)
             if time.monotonic() >= due:
                 due += self.limits.KEEPALIVE_SECONDS
                 batch.append(Message.new("keepalive", topics))
-            self.events(batch)
-
-    def events(self, messages: Iterable[Message | None], head: bytes = b"",
-               end: bytes = b"") -> None:
-        """Send events in the stream's form, with what stands before and behind them."""
-        datas = (message.encode(self.form) for message in messages if message)
-        chunks = (b"%x\r\n%b\r\n" % (len(data), data) for data in datas)
-        self.send([head], chunks if self.chunked else datas, [end])
-
-    def _left(self) -> bool:
-        import socket
-        self.connection.setblocking(False)
-        try:
-            return not self.connection.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        finally:
-            self.connection.setblocking(True)
+            yield batch
 
     def publish_json(self) -> None:
         """Publish a JSON body, turned into headers as ntfy does it."""
         import contextlib
         import json
         import re
-        body, extra, own, value = self.body or b"", None, 0, None
+        limits, extra, own, value = self.limits, None, 0, None
         with contextlib.suppress(ValueError, RecursionError):  # ntfy ignores what follows it
-            value = json.JSONDecoder().raw_decode(body.decode("utf-8", "replace").lstrip())[0]
+            value = json.JSONDecoder().raw_decode(self.body.decode("utf-8", "replace").lstrip())[0]
             extra = value.pop("a4p", None) if isinstance(value, dict) else None
             own = len(go_json(extra)) if isinstance(extra, dict) else 0
-        if self.body is None or len(body) - own >= self.limits.JSON:
-            raise Rejected(41303)
-        more = {"a4p": extra} if own and max(own, len(body)) < self.limits.JSON_A4P else {}
+        size = len(self.body)
+        refuse_if(size > limits.BODY or size - own >= limits.JSON, 41303)
+        more = {"a4p": extra} if own and max(own, size) < limits.JSON_A4P else {}
         fields = typed(value, JSON_FIELDS)
-        if not re.fullmatch(TOPIC_FORM, fields.get("topic", "")):
-            raise Rejected(40009)
-        actions = [typed(action, ACTION_FIELDS) for action in fields.get("actions", ())]
-        fields.update(actions=json.dumps(actions), tags=",".join(fields.get("tags", ())),
-                      markdown=str(fields.get("markdown", "")),
-                      priority=str(fields.get("priority") or ""))
+        topic = fields.get("topic", "")
+        refuse_if(not re.fullmatch(TOPIC_FORM, topic), 40009)
         self.body = utf8(fields.pop("message", "") or "triggered")
-        self.given.update(("x-" + key.replace("_", "-"), text) for key, text in fields.items())
+        fields["tags"] = ",".join(fields.get("tags", ()))
+        self.given.update(("x-" + key.replace("_", "-"),
+                           item if isinstance(item, str) else json.dumps(item))
+                          for key, item in fields.items() if item)
         self._admit()  # only now: ntfy looks at the topic first
-        self.publish(fields["topic"], "", **more)
+        self.publish(topic, "", **more)
 
     def publish(self, topic: str, sequence: str, **more: object) -> None:
         """Publish what headers, query and body say. Raises Rejected, as ntfy would."""
         import re
-        param, limits = self.param, self.limits
-        title, icon = param("x-title", "title", "t"), param("x-icon", "icon")
-        tags = self.several("x-tags", "tags", "tag", "ta")
-        sequence = sequence or param("x-sequence-id", "sequence-id", "sid")
-        for code, wrong in ((40049, sequence and not re.fullmatch(TOPIC_FORM, sequence)),
-                            (40021, icon and not re.match("https?://", icon)),
-                            (40001, param("x-email", "x-e-mail", "email", "e-mail", "mail", "e")),
-                            (40057, len(utf8(title)) > limits.TITLE),
-                            (40058, len(utf8(",".join(tags))) > limits.TAGS)):
-            if wrong:
-                raise Rejected(code)
-        if param("x-delay", "delay", "x-at", "at", "x-in", "in"):
-            raise Rejected(40004, "this server delivers at once only")
-        markdown = (self.flag("", "x-markdown", "markdown", "md")
-                    or param("content-type", "content_type").lower() == "text/markdown")
+        param, limits, text = self._param, self.limits, self.body.decode("utf-8", "replace")
+        title, icon, tags = param("title"), param("icon"), self._list("tags")
+        sequence = sequence or param("sequence-id")
+        refuse_if(sequence and not re.fullmatch(TOPIC_FORM, sequence), 40049)
+        refuse_if(icon and not icon.startswith(("http://", "https://")), 40021)
+        refuse_if(param("email"), 40001)
+        refuse_if(len(utf8(title)) > limits.TITLE, 40057)
+        refuse_if(len(utf8(",".join(tags))) > limits.TAGS, 40058)
+        refuse_if(param("delay"), 40004)
+        refuse_if(len(self.body) >= limits.MESSAGE or text.encode() != self.body
+                  or param("attach") or param("filename"), 40014)  # ntfy would make it a file
+        text = (text or param("message").replace("\\n", "\n")).strip() or "triggered"
+        markdown = self._flag("markdown") or param("content-type").lower() == "text/markdown"
         self._hand_on(Message.new(
-            "message", topic, limits.KEPT_SECONDS if self.flag("yes", "x-cache", "cache") else 0,
-            sequence, title=title, message=self._text(),
-            priority=parse_priority(param("x-priority", "priority", "prio", "p")), tags=tags,
-            click=param("x-click", "click"), icon=icon, actions=self._actions(),
+            "message", topic, limits.KEPT_SECONDS if self._flag("cache", "yes") else 0, sequence,
+            title=title, message=text, priority=parse_priority(param("priority")), tags=tags,
+            click=param("click"), icon=icon, actions=parse_actions(param("actions")),
             content_type="text/markdown" if markdown else "", **more))
-
-    def _text(self) -> str:
-        if self.body is None or len(self.body) >= self.limits.MESSAGE or self.param(
-                "x-attach", "attach", "a", "x-filename", "filename", "file", "f"):
-            raise Rejected(40014)  # ntfy would make it a file
-        try:
-            return (self.body.decode() if self.body else self.param(
-                "x-message", "message", "m").replace("\\n", "\n")).strip() or "triggered"
-        except UnicodeDecodeError:
-            raise Rejected(40014) from None
-
-    def _actions(self) -> list[Json]:
-        import json
-        text = self.param("x-actions", "actions", "action")
-        try:
-            actions = json.loads(text) if text.startswith("[") else short_actions(text)
-            return list(check_actions([typed(action, ACTION_FIELDS) for action in actions]))
-        except (ValueError, RecursionError):
-            raise Rejected(40018, "JSON error: not a list of actions") from None
 
     def withdraw(self, topic: str, sequence: str, clear: str = "") -> None:
         """Have clients delete a message, or clear its notification."""
@@ -3315,60 +2860,65 @@ class Exchange(HandlerBase):
         self._hand_on(Message.new(event, topic, self.limits.KEPT_SECONDS, sequence))
 
     def _hand_on(self, message: Message) -> None:
-        if message.topic in RESERVED_TOPICS:
-            raise Rejected(40010)
+        refuse_if(message.topic in RESERVED_TOPICS, 40010)
         self.hub.publish(message)
         if self.ours.upstream and message.event == "message":
-            self.ours.wake_phones(message)
-        self.reply(200, message.line)
+            self.ours.polls.put(message)
+        self._reply(message.line)
 
     def page(self) -> None:
         """Send the answer page: its own script and style run, and nothing else."""
-        if len(self.path) > 1 and self.flag("", "x-unifiedpush", "unifiedpush", "up"):
-            self.reply(200, {"unifiedpush": {"version": 1}})
-            return
-        self.reply(200, self.ours.page, Content_Type="text/html; charset=utf-8",
-                   Access_Control_Allow_Origin="", Content_Security_Policy=self.ours.policy,
-                   X_Content_Type_Options="nosniff", Referrer_Policy="no-referrer",
-                   Cache_Control="no-store")
+        import base64
+        import hashlib
+        import re
+        if len(self.path) > 1 and self._flag("unifiedpush"):
+            return self._reply({"unifiedpush": {"version": 1}})
+        policy = ("default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; "
+                  "form-action 'none'; frame-ancestors 'none'")
+        for kind, part in re.findall(rb"(?s)<(script|style)>(.*?)</\1>", self.ours.page):
+            digest = base64.b64encode(hashlib.sha256(part).digest()).decode()
+            policy += f"; {kind.decode()}-src 'sha256-{digest}'"
+        self._reply(self.ours.page, Content_Type="text/html; charset=utf-8",
+                    Access_Control_Allow_Origin="", Content_Security_Policy=policy,
+                    X_Content_Type_Options="nosniff", Referrer_Policy="no-referrer",
+                    Cache_Control="no-store")
 
     def preflight(self) -> None:
         """Let web pages ask (for browsers the asterisk does not cover Authorization)."""
-        self.reply(200, b"", Access_Control_Allow_Headers="*, Authorization", Content_Type="",
-                   Access_Control_Allow_Methods="GET, PUT, POST, PATCH, DELETE")
+        self._reply(b"", Access_Control_Allow_Headers="*, Authorization", Content_Type="",
+                    Access_Control_Allow_Methods="GET, PUT, POST, PATCH, DELETE")
 
-    def head(self, status: int, **headers: object) -> bytes:
-        """Return a response's head; of `headers` (with _ for -) those that are not empty."""
-        named = {"Access_Control_Allow_Origin": "*", "Content_Type": "application/json", **headers,
-                 "Date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()), "X_A4P": 1}
-        lines = [f"{key.replace('_', '-')}: {value}" for key, value in named.items() if value != ""]
-        return "\r\n".join([f"HTTP/1.1 {status} {REASONS[status]}", *lines, "", ""]).encode()
+    def _begin(self, status: int, **headers: object) -> None:
+        """Send a response's head; of `headers` (with _ for -) those that are not empty."""
+        self.send_response_only(status)
+        named = {"Access_Control_Allow_Origin": "*", "Content_Type": "application/json",
+                 "Date": self.date_time_string(), "X_A4P": 1, **headers}
+        for name, value in named.items():
+            if value != "":
+                self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
 
-    def reply(self, status: int, body: bytes | Json, **headers: object) -> None:
-        """Send a whole response: JSON unless told otherwise."""
-        body = go_json(body) if isinstance(body, dict) else body
-        head = self.head(status, **headers, Content_Length=len(body))
-        self.send([head, body if self.command != "HEAD" else b""])
+    def _reply(self, body: bytes | Json, **headers: object) -> None:
+        """Send a whole response: JSON, of the status it names, unless told otherwise."""
+        status = body.get("http", 200) if isinstance(body, dict) else 200
+        data = go_json(body) if isinstance(body, dict) else body
+        self._begin(status, **headers, Content_Length=len(data))
+        self._write([data] if self.command != "HEAD" else [])
 
-    def send(self, *parts: Iterable[bytes]) -> None:
-        """Send `parts`, small ones in one write. Raises OSError where they are not taken."""
-        import itertools
-        buffer = bytearray()
-        for part in itertools.chain(*parts, [b""]):
-            buffer += part
-            if len(buffer) > 65536 or not part:
-                self.deadline = time.monotonic() + self.limits.WRITE_SECONDS
-                self.connection.sendall(buffer)
-                buffer.clear()
+    def _write(self, parts: Iterable[bytes]) -> None:
+        """Send `parts`, and the head before them. Raises OSError where they are not taken."""
+        for part in parts:
+            self.deadline = time.monotonic() + self.limits.WRITE_SECONDS
+            self.wfile.write(part)
+        self.wfile.flush()
         self.deadline = float("inf")
-
 
 class Server:
     """An ntfy-compatible server; as a context manager it runs in the background.
 
     Without a token whoever reaches it may use it, save web pages from elsewhere: a foreign name
-    as Host (DNS rebinding), a foreign Origin or Sec-Fetch-Site are refused. With a token neither
-    matters: no page can send what it does not know, and ntfy's web app may press buttons with it.
+    as Host (DNS rebinding), a foreign Origin or Sec-Fetch-Site. With one, neither matters: no
+    page can send what it does not know, and ntfy's web app may press buttons with it.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, token: str = "", store: str = "",
@@ -3381,12 +2931,12 @@ class Server:
         from http.server import BaseHTTPRequestHandler
         from queue import SimpleQueue
         from socketserver import ThreadingTCPServer
-        self.token, self.page, self.policy, self.log = token, page, page_policy(page), log
-        self.limits, self.base_url, self.upstream = limits, base_url.rstrip("/"), upstream
+        self.token, self.page, self.log, self.limits = token, page, log, limits
+        self.base_url, self.upstream = base_url.rstrip("/"), upstream.rstrip("/")
         self.closing, self.thread = False, threading.Thread(target=self.serve_forever, daemon=True)
         self.open: set[Exchange] = set()
         self.polls: SimpleQueue[Message] = SimpleQueue()
-        self.failures: dict[str, tuple[float, float]] = {}
+        self.good_at: dict[str, float] = {}  # address: when its failures will be forgiven
         handler = type("Handler", (Exchange, BaseHTTPRequestHandler), {"ours": self})
         listen = type("Listen", (ThreadingTCPServer,), {
             "address_family": socket.AF_INET6 if ":" in host else socket.AF_INET,
@@ -3399,15 +2949,8 @@ class Server:
         except OSError as error:
             raise A4pError("listen", address=f"{host}:{port}", detail=error.strerror) from None
         name, self.port = self.tcp.server_address[:2]
-        self.address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name), self.port
         self.url = "http://{}:{}".format(f"[{name}]" if ":" in name else name, self.port)
         self.hub = Hub(store, limits, log)
-
-    def __enter__(self) -> Server:
-        return self.start()
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def start(self) -> Server:
         """Serve in a background thread."""
@@ -3420,84 +2963,60 @@ class Server:
         import threading
         if self.upstream:
             threading.Thread(target=self._forward, daemon=True).start()
-        while not self.closing:
+        closing = False
+        while not closing:
             self.tcp.handle_request()
-            self._cut(time.monotonic())
+            closing = self.closing
+            for exchange in tuple(self.open):
+                if closing or exchange.deadline <= time.monotonic():
+                    with contextlib.suppress(OSError):
+                        exchange.connection.shutdown(2)
             time.sleep(0.001)  # or it would spin while there are no descriptors left
         self.tcp.server_close()
-        self._cut(float("inf"))
         with self.hub.lock, contextlib.suppress(OSError):
-            for queue in tuple(self.hub.listeners):
-                self.hub.leave(queue)
-            if self.hub.file:
+            if self.hub.path:
                 self.hub.file.close()
 
-    def _cut(self, now: float) -> None:
-        import contextlib
-        for exchange in tuple(self.open):
-            if exchange.deadline <= now:
-                with contextlib.suppress(OSError):
-                    exchange.connection.shutdown(2)
-
-    def close(self) -> None:
+    def close(self, *exc: object) -> None:
         """Make `serve_forever` end, and wait for a background thread. Fit for signal handlers."""
         import contextlib
-        import socket
         self.closing = True
         with contextlib.suppress(OSError):
-            socket.create_connection(self.address, 1).close()  # wakes it
+            self.tcp.socket.shutdown(2)  # ends its wait for connections, of 0.25 s otherwise
         if self.thread.ident:
             self.thread.join(5)
 
-    def patience(self, address: str, cost: int) -> bool:
-        """Return whether an address (of IPv6: its /64) may try a login, after `cost` failures."""
-        address, now = ":".join(address.split(":")[:4]), time.monotonic()
-        full = float(self.limits.FAILURES)
-        with self.hub.lock:
-            left, then = self.failures.pop(address, (full, now))
-            left = min(full, left + (now - then) / self.limits.FAILURE_SECONDS) - cost
-            self.failures[address] = left, now
-            if len(self.failures) > self.limits.ADDRESSES:
-                del self.failures[next(iter(self.failures))]
-        return left >= 1
+    __enter__, __exit__ = start, close
 
-    def wake_phones(self, message: Message) -> None:
-        """Have the upstream push an empty message to iOS, whose app then fetches this one."""
-        if self.polls.qsize() < self.limits.UPSTREAM:
-            self.polls.put(message)
-        else:
-            self.log(f"{self.upstream} is too slow: a poll request is dropped")
+    def patience(self, address: str, cost: int) -> bool:
+        """Return whether an address (of IPv6: its /64) may log in, of which `cost` is counted."""
+        address, now = ":".join(address.split(":")[:4]), time.monotonic()
+        each = self.limits.FAILURE_SECONDS
+        with self.hub.lock:
+            good_at = max(now, self.good_at.pop(address, now))
+            allowed = good_at - now <= (self.limits.FAILURES - 1) * each
+            self.good_at[address] = good_at + cost * each * allowed
+            if len(self.good_at) > self.limits.ADDRESSES:
+                del self.good_at[next(iter(self.good_at))]
+        return allowed
 
     def _forward(self) -> None:
         import hashlib
         import urllib.request
         while True:
             message = self.polls.get()
+            if self.polls.qsize() >= self.limits.UPSTREAM:
+                self.log(f"{self.upstream} is too slow: a poll request is dropped")
+                continue
             topic = hashlib.sha256(f"{self.base_url}/{message.topic}".encode()).hexdigest()
-            request = urllib.request.Request(f"{self.upstream.rstrip('/')}/{topic}", b"",
+            request = urllib.request.Request(f"{self.upstream}/{topic}", b"",
                                              {"X-Poll-ID": message.id}, method="POST")
             try:
                 urllib.request.urlopen(request, timeout=self.limits.UPSTREAM_SECONDS).close()
             except (OSError, ValueError) as error:
                 self.log(f"poll request to {self.upstream} failed: {error}")
 
-
-def page_policy(page: bytes) -> str:
-    """Return the Content-Security-Policy that lets only the page's own script and style work."""
-    import base64
-    import hashlib
-    import re
-    policy = ("default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; "
-              "form-action 'none'; frame-ancestors 'none'")
-    for kind in ("script", "style"):
-        parts = re.findall(f"<{kind}>(.*?)</{kind}>".encode(), page, re.DOTALL)
-        hashes = [base64.b64encode(hashlib.sha256(part).digest()).decode() for part in parts]
-        policy += f"; {kind}-src " + (" ".join(f"'sha256-{code}'" for code in hashes) or "'none'")
-    return policy
-
-
 # === Setting up: hook lines, DSH's plugin ===================================
-
 
 def hook_line(state: State, agent: str) -> str:
     """The shell line for an agent's config: silent and free of cost in mode home, and where
@@ -3510,156 +3029,12 @@ def hook_line(state: State, agent: str) -> str:
         python = f"A4P_HOME={shlex.quote(state.home)} {python}"
     return f"[ ! -e {out} ] || {python} -I -S {script} hook {agent} || true"
 
-
-def hook_config(state: State, agent: str) -> Json:
-    """What goes into an agent's JSON config, under `hooks`."""
-    hook = {"type": "command", "command": hook_line(state, agent), "timeout": HOOK_TIMEOUT}
-    matcher = {"claude": "AskUserQuestion", "codex": "^request_user_input(_async)?$"}[agent]
-    events = {"claude": ("PreToolUse", "PermissionRequest"), "codex": ("PreToolUse",)}[agent]
-    return {"hooks": {event: [{"matcher": matcher, "hooks": [hook]}] for event in events}}
-
-
-AGENT_FILES = {"claude": "~/.claude/settings.json", "codex": "~/.codex/hooks.json"}
-
-DSH_PLUGIN = r"""// Written by a4p.py: hands ask_user_question to a4p, and the answer to the model.
-import { spawn } from 'node:child_process';
-
-export const name = 'a4p';
-export const inject = ['tools'];
-
-// Runs the hook in a process group of its own, so that an abort ends all of it.
-function ask(command, payload, signal) {
-  return new Promise((resolve) => {
-    const child = spawn('/bin/sh', ['-c', command],
-      { cwd: payload.cwd, stdio: ['pipe', 'pipe', 'ignore'], detached: true });
-    const stop = () => { try { process.kill(-child.pid, 'SIGTERM'); } catch { /* gone */ } };
-    let out = '';
-    if (signal?.aborted) stop();
-    signal?.addEventListener('abort', stop, { once: true });
-    child.stdin.on('error', () => {});
-    child.on('error', () => resolve(null));
-    child.stdout.on('data', (data) => { out += data; });
-    child.on('close', () => {
-      signal?.removeEventListener('abort', stop);
-      try {
-        const value = JSON.parse(out);
-        resolve(Array.isArray(value?.answers) ? value : null);
-      } catch { resolve(null); }
-    });
-    child.stdin.end(JSON.stringify(payload));
-  });
-}
-
-const usable = (result) => !result?.isError && !result?.value?.pending;
-
-export function apply(ctx, config = {}) {
-  ctx.on('tools/execute', async (exec, next) => {
-    const header = exec.agent?.session?.header;
-    const ours = exec.name === 'ask_user_question' && config.command && !header?.parentSession;
-    if (!ours) return next();
-    const payload = {
-      hook_event_name: 'AskUserQuestion', agent: 'dsh', session_id: header?.id ?? '',
-      parent_session: null, cwd: header?.cwd ?? process.cwd(), tool_name: exec.name,
-      tool_use_id: exec.callId, tool_input: exec.arguments,
-    };
-    const result = (value) =>
-      ({ isError: false, value, content: [{ type: 'text', text: JSON.stringify(value) }] });
-    const turn = exec.signal ?? new AbortController().signal;
-    if (!config.beside) {
-      const value = await ask(config.command, payload, turn);
-      return value ? result(value) : next();
-    }
-    // Beside: DSH's own card and the phone at once; the first answer ends the other.
-    const card = new AbortController(), phone = new AbortController();
-    exec.signal = AbortSignal.any([turn, card.signal]);
-    try {
-      const native = Promise.resolve().then(next).then((got) => ({ got }), (error) => ({ error }));
-      const asked = ask(config.command, payload, AbortSignal.any([turn, phone.signal]));
-      const first = await Promise.race([
-        native.then((end) => (end.error || !usable(end.got)
-          ? asked.then((value) => (value ? { value } : end)) : end)),
-        asked.then((value) => (value ? { value } : native)),
-      ]);
-      if (!first.value) phone.abort(); else { card.abort(); await native; }
-      if (first.error) throw first.error;
-      return first.value ? result(first.value) : first.got;
-    } finally { exec.signal = turn; }
-  });
-}
-"""
-
-
-class DshMount:
-    """a4p's entry in `$DSH_HOME/cordis.patch.yml`, which holds for every profile (0.1, 0.2).
-
-    The file is a YAML list, or comments and `[]`: an entry behind `[]` keeps dsh from booting,
-    and so does a plugin file that is missing (0.1.0-rc.8), so that one is removed last.
-    """
-
-    begin, end = "# a4p begin", "# a4p end"
-
-    def __init__(self, state: State) -> None:
-        folder = os.environ.get("DSH_HOME") or os.path.expanduser("~/.dsh")
-        self.patch = os.path.join(os.path.abspath(folder), "cordis.patch.yml")
-        self.plugin = os.path.join(os.path.abspath(folder), "a4p.mjs")
-        self.config = {"command": hook_line(state, "dsh"), "beside": state.config.desk == "beside"}
-
-    def install(self) -> None:
-        """Write the plugin, then mount it; raises A4pError and leaves all as it was."""
-        text = self._without(self._read())
-        block = self._block()
-        bare = [row for row in text.splitlines() if row.strip() and not row.startswith("#")]
-        if bare == ["[]"]:
-            text = text.replace("[]\n" if "[]\n" in text else "[]", f"{self.begin} was []\n{block}")
-        elif all(row[0] in "- " for row in bare):
-            text += ("" if text.endswith("\n") or not text else "\n") + f"{self.begin}\n{block}"
-        else:
-            raise A4pError("foreign_yaml", file=self.patch, lines=block)
-        make_dir(os.path.dirname(self.patch))
-        write_private(self.plugin, DSH_PLUGIN)
-        write_private(self.patch, text)
-
-    def uninstall(self) -> bool:
-        """Take the entry out, then the plugin away; True where there was one."""
-        text = self._read()
-        bare = self._without(text)
-        if bare == text:
-            return remove(self.plugin)
-        if bare.strip():
-            write_private(self.patch, bare)
-        else:
-            remove(self.patch)
-        remove(self.plugin)
-        return True
-
-    def _block(self) -> str:
-        import json
-        return (f"- insert:\n    - id: a4p\n      name: {json.dumps(self.plugin)}\n"
-                f"      config: {json.dumps(self.config)}\n{self.end}\n")
-
-    def _read(self) -> str:
-        try:
-            with open(self.patch, encoding="utf-8") as file:
-                return file.read()
-        except FileNotFoundError:
-            return ""
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError("config_read", file=self.patch, detail=error) from None
-
-    def _without(self, text: str) -> str:
-        """The text as it was before a4p's entry."""
-        import re
-        form = rf"^{self.begin}(?P<was> was \[\])?\n.*?^{self.end}\n"
-        return re.sub(form, lambda found: "[]\n" if found["was"] else "", text, flags=re.M | re.S)
-
-
 # === The command line =======================================================
-
 
 class Options:
     """What argparse found, and the state; `run` is the command."""
 
-    run: Callable[[Options], int]
+    run: Callable[[Options], int | None]
     state: State
     lang: str
 
@@ -3670,202 +3045,264 @@ class Options:
         """A text in the terminal's language."""
         return say(self.lang, key, **values)
 
-
 def show(text: str, file: Any = None) -> None:
     """One print, with everything escaped that a terminal would act on, but for newlines."""
     print("\n".join(escaped(row) for row in text.split("\n")), file=file)
 
+def print_json(value: Json, **form: Any) -> None:
+    """JSON on stdout, one line of ASCII if `form` does not say otherwise."""
+    import json
+    print(json.dumps(value, **form))
 
-def need_topic(state: State) -> Config:
-    """The config with a topic; raises UsageError where there is none yet."""
-    if not state.config.topic:
-        raise UsageError("no_config")
-    return state.config
-
-
-def cmd_out(options: Options) -> int:
-    """Go out: from now on questions go to the phone."""
-    need_topic(options.state)
-    until = int(time.time() + seconds_of(options.duration)) if options.duration else None
-    wait = seconds_of(options.wait) if options.wait else None
-    if wait and wait > WAIT_LIMIT:
-        raise UsageError("duration", value=options.wait)
-    make_dir(options.state.home)
-    write_private(os.path.join(options.state.home, "out"),
-                  f"{until if until else ''}\n{wait if wait else ''}\n")
-    sweep(options.state)
-    if until:
-        print(options.say("out", until=time.strftime("%Y-%m-%d %H:%M", time.localtime(until))))
+def tell_mode(options: Options, out: Out | None) -> None:
+    """Say whether questions go to the phone, and until when."""
+    if out and out.until:
+        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(out.until))
+        print(options.say("out", until=until))
     else:
-        print(options.say("out_open"))
-    return 0
+        print(options.say("out_open" if out else "home"))
 
+def cmd_out(options: Options) -> None:
+    """Go out: from now on questions go to the phone."""
+    state = options.state
+    need_topic(state)
+    until = int(time.time() + seconds_of(options.duration)) if options.duration else ""
+    wait = seconds_of(options.wait) if options.wait else 0
+    if wait > WAIT_LIMIT:
+        raise UsageError("duration", value=options.wait)
+    make_dir(state.home)
+    write_private(os.path.join(state.home, "out"), f"{until}\n{wait or ''}\n")
+    sweep(state)
+    tell_mode(options, read_out(state.home))
 
-def cmd_home(options: Options) -> int:
+def cmd_home(options: Options) -> None:
     """Come home: questions stay at the terminal, and all that waits is released."""
-    remove(os.path.join(options.state.home, "out"))
-    pending = options.state.pending
-    sweep(options.state)
-    released = [entry for entry in pending.entries() if pending.drop(entry["tag"])]
-    print(options.say("home"))
+    state = options.state
+    remove(os.path.join(state.home, "out"))
+    sweep(state)
+    released = [entry for entry in state.pending.entries() if state.pending.drop(entry["tag"])]
+    tell_mode(options, None)
     if released:
         print(options.say("released_n", n=len(released)))
-    return 0
 
-
-def cmd_status(options: Options) -> int:
+def cmd_status(options: Options) -> None:
     """Say the mode, the server and what waits."""
     state = options.state
     out, config = read_out(state.home), state.config
     sweep(state)
-    waiting = [{key: entry.get(key) for key in ("id", "agent", "project", "text", "since",
-                                                "deadline")} for entry in state.pending.live()]
+    shown = ("id", "agent", "project", "text", "since", "deadline")
+    waiting = [{key: entry.get(key) for key in shown} for entry in state.pending.live()]
     if options.json:
-        print_json({"mode": "out" if out else "home", "until": out.until if out else None,
-                    "wait": out.wait if out else None, "server": config.server,
-                    "topic": config.topic, "waiting": waiting})
-        return 0
-    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(out.until)) if out and out.until else ""
-    print(options.say("out", until=until) if until else options.say("out_open" if out else "home"))
+        print_json({"mode": "out" if out else "home", "until": out and out.until,
+                    "wait": out and out.wait, "server": config.server, "topic": config.topic,
+                    "waiting": waiting})
+        return
+    tell_mode(options, out)
     if config.topic:
         print(options.say("server_is", server=config.server, topic=config.topic))
     print(options.say("waiting_n", n=len(waiting)))
     for entry in waiting:
-        row = {key: plain(str(entry[key]), 60) for key in ("id", "agent", "project", "text")}
         left = int(float(entry["deadline"] or 0) - time.time())
+        row = {key: plain(str(value), 60) for key, value in entry.items()}
         print(options.say("waiting_row", left=left, **row))
-    return 0
 
-
-def print_json(value: Json) -> None:
-    """One line of JSON on stdout."""
-    import json
-    print(json.dumps(value))
-
-
-def cmd_ask(options: Options) -> int:
+def cmd_ask(options: Options) -> None:
     """Ask from any script and print the answer; raises NoAnswer."""
-    state, config = options.state, need_topic(options.state)
-    question = Question("", options.header, options.text, [Option(o) for o in options.option],
-                        options.multi)
-    if not options.text.strip() or len(set(question.labels)) < len(question.options) or not all(
-            label.strip() for label in question.labels):
+    state, config, labels = options.state, need_topic(options.state), options.option
+    if not all(map(str.strip, [options.text, *labels])) or len(set(labels)) < len(labels):
         raise UsageError("ask_options")
+    question = Question("", options.header, options.text, list(map(Option, labels)), options.multi)
     timeout = seconds_of(options.timeout) if options.timeout else config.timeout
-    on_signals(release)
+    end = time.monotonic() + timeout
     closings: list[Json] = []
-    progress = Progress(options, time.monotonic() + timeout)
+    on_signals(release)
     try:
         with Conversation(state, Sender("Ask", os.path.basename(os.getcwd())), timeout,
-                          closings.append, progress.tick) as talk:
+                          closings.append, lambda: show_left(options, end)) as talk:
             outcome = talk.ask(question)
     finally:
-        progress.clear()
+        if os.isatty(2):
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         deliver_later(state, closings)
-    if outcome.answer is None:
-        raise NoAnswer("no_answer" if outcome.state == "timeout" else "not_waiting")
     answer = outcome.answer
+    if answer is None:
+        raise NoAnswer("no_answer" if outcome.state == "timeout" else "not_waiting")
     if options.json:
         print_json({"selected": answer.selected, "text": answer.text or None})
     else:
         show("\n".join([*answer.selected, *([answer.text] if answer.text else [])]))
-    return 0
 
+def show_left(options: Options, end: float) -> str:
+    """Say on stderr, where that is a terminal, how long the wait is; returns "", no end."""
+    if os.isatty(2):
+        left = options.say("ask_wait", left=max(0, int(end - time.monotonic())))
+        print("\r\x1b[K" + left, end="", file=sys.stderr, flush=True)
+    return ""
 
-class Progress:
-    """One line on stderr that says what is waited for; only where stderr is a terminal."""
-
-    def __init__(self, options: Options, end: float) -> None:
-        self.options = options
-        self.end = end
-        self.shown = -1
-
-    def tick(self) -> str:
-        """Show the seconds left; returns "", for Conversation's `ended`."""
-        left = max(0, int(self.end - time.monotonic()))
-        if sys.stderr.isatty() and left != self.shown:
-            self.shown = left
-            print("\r\x1b[K" + self.options.say("ask_wait", left=left), end="", file=sys.stderr,
-                  flush=True)
-        return ""
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self.shown >= 0:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-def cmd_notify(options: Options) -> int:
+def cmd_notify(options: Options) -> None:
     """Send a plain push; raises Refused."""
     config, ntfy = need_topic(options.state), Ntfy(options.state.config)
-    body = {"topic": config.topic, "title": cut_end(" ".join(options.title.split()) or "a4p",
-                                                    TITLE_LIMIT),
+    title = " ".join(options.title.split()) or "a4p"
+    body = {"topic": config.topic, "title": cut_end(title, TITLE_LIMIT),
             "message": cut_middle(options.text, MESSAGE_LIMIT - 500)}
     within(PUBLISH_WAIT, lambda: ntfy.publish(body), ntfy.server)
     print(options.say("sent"))
-    return 0
 
-
-def cmd_log(options: Options) -> int:
+def cmd_log(options: Options) -> None:
     """Print what happened to each question; with -f go on as more happens."""
     path, at = options.state.log.path, 0
     while True:
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
-                if os.stat(path).st_size < at:
-                    at = 0  # the log was trimmed
-                file.seek(at)
+                file.seek(at if at <= os.stat(path).st_size else 0)  # it may have been trimmed
                 for row in file:
                     print(escaped(row.rstrip("\n")), flush=True)
                 at = file.tell()
         except FileNotFoundError:
             at = 0
         if not options.follow:
-            return 0
+            return
         time.sleep(0.5)
 
+HOOKS = (  # agent, its config file, the tools that ask, the events that answer
+    ("claude", "~/.claude/settings.json", "AskUserQuestion", ("PreToolUse", "PermissionRequest")),
+    ("codex", "~/.codex/hooks.json", "^request_user_input(_async)?$", ("PreToolUse",)))
 
-def cmd_setup(options: Options) -> int:
+def cmd_setup(options: Options) -> None:
     """Make the topic, save the config, and say what to do on the phone and for each agent."""
     state = options.state
-    changes: Json = {"topic": options.topic or state.config.topic or "a4p-" + random_id(26),
-                     "lang": options.language or state.config.lang}
+    changes = {"topic": options.topic or state.config.topic or "a4p-" + random_id(26),
+               "lang": options.language or state.config.lang,
+               "desk": state.config.stored.get("desk", "beside")}
     if options.server:
         changes["server"] = options.server.rstrip("/")
     for key, value in changes.items():
         if not setting_fits(key, value) or not value:
             raise UsageError("env_value", name="--" + key, want=SETTINGS[key][2])
     state.config.save(**changes)
-    state, options.lang = State(state.home), resolve_lang(changes["lang"])
-    config = state.config
+    config, options.lang = Config(state.home), resolve_lang(changes["lang"])
     print(options.say("setup_done", file=config.path, topic=config.topic), end="\n\n")
     print(options.say("setup_phone", server=config.server, topic=config.topic), end="\n\n")
-    import json
-    for agent, file in AGENT_FILES.items():
+    for agent, file, tools, events in HOOKS:
         print(options.say("setup_hooks", agent=AGENTS[agent].title, file=file))
-        print(json.dumps(hook_config(state, agent), indent=2, ensure_ascii=False), end="\n\n")
+        hook = {"type": "command", "command": hook_line(state, agent), "timeout": HOOK_TIMEOUT}
+        groups = {event: [{"matcher": tools, "hooks": [hook]}] for event in events}
+        print_json({"hooks": groups}, indent=2, ensure_ascii=False)
+        print()
     print(options.say("setup_dsh"))
     print(options.say("setup_next"))
-    return 0
 
+DSH_PLUGIN = r"""// Written by a4p.py: hands ask_user_question to a4p, and the answer to the model.
+import { spawn } from 'node:child_process';
+export const name = 'a4p';
+export const inject = ['tools'];
+// Runs the hook in a process group of its own, so that an abort ends all of it.
+const ask = (command, payload, signal) => new Promise((resolve) => {
+  const child = spawn('/bin/sh', ['-c', command],
+    { cwd: payload.cwd, stdio: ['pipe', 'pipe', 'ignore'], detached: true });
+  const stop = () => { try { process.kill(-child.pid, 'SIGTERM'); } catch { /* gone */ } };
+  let out = '';
+  if (signal.aborted) stop();
+  signal.addEventListener('abort', stop);
+  child.stdin.on('error', () => {});
+  child.on('error', () => resolve(null));
+  child.stdout.on('data', (data) => { out += data; });
+  child.on('close', () => {
+    signal.removeEventListener('abort', stop);
+    try { resolve(JSON.parse(out)); } catch { resolve(null); }
+  });
+  child.stdin.end(JSON.stringify(payload));
+});
+export function apply(ctx, config = {}) {
+  ctx.on('tools/execute', async (exec, next) => {
+    const header = exec.agent?.session?.header;
+    const ours = exec.name === 'ask_user_question' && config.command && !header?.parentSession;
+    if (!ours) return next();
+    const payload = {
+      hook_event_name: 'AskUserQuestion', agent: 'dsh', session_id: header?.id ?? '',
+      parent_session: null, cwd: header?.cwd ?? process.cwd(), tool_name: exec.name,
+      tool_use_id: exec.callId, tool_input: exec.arguments,
+    };
+    const turn = exec.signal ?? new AbortController().signal;
+    const card = new AbortController(), phone = new AbortController();
+    const asked = ask(config.command, payload, AbortSignal.any([turn, phone.signal])).then(
+      (value) => Array.isArray(value?.answers) && { tapped: true, got: { isError: false, value,
+        content: [{ type: 'text', text: JSON.stringify(value) }] } });
+    if (!config.beside) return (await asked).got ?? next();
+    // Beside: DSH's own card and the phone at once; the first answer ends the other.
+    exec.signal = AbortSignal.any([turn, card.signal]);
+    try {
+      const native = Promise.resolve().then(next).then((got) => ({ got }), (error) => ({ error }));
+      const usable = ({ got, error }) => !error && !got?.isError && !got?.value?.pending;
+      const first = await Promise.race([
+        native.then(async (end) => (usable(end) ? end : (await asked) || end)),
+        asked.then((answer) => answer || native),
+      ]);
+      if (first.tapped) { card.abort(); await native; } else phone.abort();
+      if (first.error) throw first.error;
+      return first.got;
+    } finally { exec.signal = turn; }
+  });
+}
+"""
 
-def cmd_install(options: Options) -> int:
-    """Put a4p into an agent's own config."""
-    mount = DshMount(options.state)
-    mount.install()
-    print(options.say("installed", file=mount.patch))
-    return 0
+# a4p's entry in DSH's `cordis.patch.yml`, which holds for every profile (0.1, 0.2). The file is a
+# YAML list, or comments and `[]`: an entry behind `[]` keeps dsh from booting, and so does a
+# plugin file that is missing (0.1.0-rc.8), so that one is removed last.
+DSH_ENTRY = """- insert:
+    - id: a4p
+      name: {plugin}
+      config: {config}
+# a4p end
+"""
 
+def dsh_files() -> tuple[str, str, str, str]:
+    """The paths of DSH's patch file and of the plugin, the patch file's text, and that text
+    without a4p's entry; raises UsageError."""
+    import re
+    folder = os.path.abspath(os.environ.get("DSH_HOME") or os.path.expanduser("~/.dsh"))
+    path = os.path.join(folder, "cordis.patch.yml")
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except FileNotFoundError:
+        text = ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("config_read", file=path, detail=error) from None
+    form = r"^# a4p begin(?: was (\[\]\n)|\n).*?^# a4p end\n"
+    bare = re.sub(form, lambda found: found[1] or "", text, flags=re.M | re.S)
+    return path, os.path.join(folder, "a4p.mjs"), text, bare
 
-def cmd_uninstall(options: Options) -> int:
-    """Take a4p out of an agent's own config."""
-    mount = DshMount(options.state)
-    done = mount.uninstall()
-    print(options.say("uninstalled" if done else "not_installed", file=mount.patch))
-    return 0
+def cmd_install(options: Options) -> None:
+    """Write DSH's plugin, then mount it; raises A4pError and leaves all as it was."""
+    import json
+    state, (path, plugin, _, text) = options.state, dsh_files()
+    config = {"command": hook_line(state, "dsh"), "beside": state.config.desk == "beside"}
+    entry = DSH_ENTRY.format(plugin=json.dumps(plugin), config=json.dumps(config))
+    if text and not text.endswith("\n"):
+        text += "\n"
+    lines = text.splitlines(keepends=True)
+    rows = [line for line in lines if line.strip() and not line.startswith("#")]
+    if rows == ["[]\n"]:
+        lines[lines.index("[]\n")] = f"# a4p begin was []\n{entry}"
+    elif all(row[0] in "- " for row in rows):
+        lines.append(f"# a4p begin\n{entry}")
+    else:
+        raise A4pError("foreign_yaml", file=path, lines=entry)
+    make_dir(os.path.dirname(path))
+    write_private(plugin, DSH_PLUGIN)
+    write_private(path, "".join(lines))
+    print(options.say("installed", file=path))
 
+def cmd_uninstall(options: Options) -> None:
+    """Take the entry out of DSH's patch file, then the plugin away."""
+    path, plugin, text, bare = dsh_files()
+    if text != bare:
+        write_private(path, bare) if bare.strip() else remove(path)
+    found = remove(plugin) or text != bare
+    print(options.say("uninstalled" if found else "not_installed", file=path))
 
-def cmd_serve(options: Options) -> int:
+def cmd_serve(options: Options) -> None:
     """Run the embedded server until a signal ends it; raises UsageError."""
     import contextlib
     state = options.state
@@ -3873,31 +3310,22 @@ def cmd_serve(options: Options) -> int:
     host = host.strip("[]") or "127.0.0.1"
     if not port.isdecimal() or int(port) > 65535:
         raise UsageError("listen_form", value=plain(options.listen, 60))
-    token = serve_token(state, options.token)
+    token = str(options.token or state.config.serve_token)
+    if options.token == "" and not token:  # --token alone
+        token = random_id(26)
+        state.config.save(serve_token=token)
     if not token and not is_loopback(host):
         raise UsageError("serve_token", address=host)
     make_dir(state.home)
     on_signals(release)
-    with Server(host, int(port), token, os.path.join(state.home, "serve.jsonl"), PAGE.encode(),
-                options.base_url, options.upstream, state.log.line) as server:
+    store = os.path.join(state.home, "serve.jsonl")
+    with contextlib.suppress(Released), Server(
+            host, int(port), token, store, PAGE.encode(),
+            options.base_url, options.upstream, state.log.line) as server:
         print(server.url, flush=True)
         show_link(options, server, host, token)
-        with contextlib.suppress(KeyboardInterrupt, Released):
-            while True:
-                time.sleep(3600)
-    return 0
-
-
-def serve_token(state: State, given: str | None) -> str:
-    """`--token T`; `--token` alone makes one and keeps it in the config; else the kept one."""
-    kept = str(state.config.stored.get("serve_token", ""))
-    if given is None or given:
-        return given or kept
-    if not kept:
-        kept = random_id(26)
-        state.config.save(serve_token=kept)
-    return kept
-
+        while True:
+            time.sleep(3600)
 
 def show_link(options: Options, server: Server, host: str, token: str) -> None:
     """The link for the phone, as text and as a QR code; the token stands in the fragment."""
@@ -3906,7 +3334,6 @@ def show_link(options: Options, server: Server, host: str, token: str) -> None:
     print(options.say("serve_link", link=link))
     form = QR_ANSI if sys.stdout.isatty() else "{}"
     print("\n".join(map(form.format, qr_lines(link))), flush=True)
-
 
 def lan_address(host: str) -> str:
     """The address of this machine in its network, where `host` means all of them."""
@@ -3920,7 +3347,6 @@ def lan_address(host: str) -> str:
         except OSError:
             return "127.0.0.1"
 
-
 DEMO_CALL = {
     "hook_event_name": "PreToolUse", "tool_name": "AskUserQuestion", "session_id": "demo",
     "cwd": "/home/me/shop", "tool_input": {"questions": [{
@@ -3929,112 +3355,83 @@ DEMO_CALL = {
                     {"label": "systemd", "description": "A unit on the host"},
                     {"label": "local only", "description": "No deployment yet"}]}]}}
 
-
-def cmd_demo(options: Options) -> int:
+def cmd_demo(options: Options) -> None:
     """The whole main job on this machine: a server, a question, the JSON that comes out."""
-    import json
     import tempfile
     with tempfile.TemporaryDirectory() as folder, Server("127.0.0.1", 0) as server:
-        state = State(folder)
         topic = "a4p-" + random_id(26)
-        state.config.save(server=server.url, topic=topic, lang=options.lang, timeout=300)
+        State(folder).config.save(server=server.url, topic=topic, lang=options.lang, timeout=300)
         state = State(folder)
-        call = AGENTS["claude"].read(DEMO_CALL, "wait")
-        if call is None:
-            raise A4pError("unexpected", detail="demo", file="")
-        phone = DemoPhone(options, Ntfy(state.config), topic)
-        with Conversation(state, call.sender, 300, phone.closed) as talk:
-            outcome = talk.ask(call.questions[0])
-        if outcome.answer is None:
+        call = Call(AGENTS["claude"], DEMO_CALL, claude_asks(DEMO_CALL, "wait"), claude_answers)
+        ntfy = Ntfy(state.config)
+        stream = ntfy.stream([topic])
+        background(lambda: play_phone(options, ntfy, stream))
+        with Conversation(state, call.sender, 300, lambda body: stream.close()) as talk:
+            answer = talk.ask(call.questions[0]).answer
+        if answer is None:
             raise NoAnswer("no_answer")
         print("\n" + options.say("demo_got"))
-        print(json.dumps(call.output([outcome.answer]), indent=2, ensure_ascii=False))
-    return 0
+        print_json(call.output([answer]), indent=2, ensure_ascii=False)
 
+def play_phone(options: Options, ntfy: Ntfy, stream: Stream) -> None:
+    """Show each push, and answer by itself where `--reply` says what."""
+    for event in stream:
+        if event["event"] != "message":
+            continue
+        buttons = "   ".join(f"[ {action['label']} ]" for action in event.get("actions", []))
+        rows = [event["title"], "", *event["message"].split("\n"), "", buttons]
+        print(options.say("demo_push"), *rows, sep="\n  | ", end="\n\n")
+        replies = event["topic"] + REPLY_SUFFIX
+        if options.reply:
+            ntfy.publish({"topic": replies, "message": options.reply})
+        else:
+            url = f"{ntfy.server}/{replies}"
+            print(options.say("demo_ask", curl=f"curl -d 3 {url}", url=url), flush=True)
 
-class DemoPhone:
-    """Plays the phone: shows each push, and answers by itself where `--reply` says what."""
-
-    def __init__(self, options: Options, ntfy: Ntfy, topic: str) -> None:
-        import threading
-        self.options = options
-        self.ntfy = ntfy
-        self.topic = topic
-        self.stream = ntfy.stream([topic], "")
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def closed(self, body: Json) -> None:
-        """The push is over."""
-        self.stream.close()
-
-    def _run(self) -> None:
-        for event in self.stream:
-            if event["event"] == "message":
-                self._show(event)
-
-    def _show(self, event: Json) -> None:
-        replies, message = self.topic + REPLY_SUFFIX, str(event["message"])
-        rows = [str(event["title"]), "", *message.split("\n"), "",
-                "   ".join(f"[ {action['label']} ]" for action in event.get("actions", []))]
-        print(self.options.say("demo_push") + "\n" + "\n".join("  | " + row for row in rows) + "\n")
-        if self.options.reply is not None:
-            self.ntfy.publish({"topic": replies, "message": self.options.reply})
-            return
-        url = f"{self.ntfy.server}/{replies}"
-        print(self.options.say("demo_ask", curl=f"curl -d 3 {url}", url=url), flush=True)
-
-
-# name: (run, help in English, in Chinese, example, arguments for add_argument)
-COMMANDS: dict[str, tuple[Any, str, str, str, list[tuple[tuple[str, ...], Json]]]] = {
+# name: (run, help in English, in Chinese, example, {"NAMES VALUE": its help})
+COMMANDS: dict[str, tuple[Any, str, str, str, dict[str, str]]] = {
     "setup": (cmd_setup, "make a topic, save the config, show the hook lines",
-              "生成主题，保存配置，显示钩子", "a4p.py setup --server https://ntfy.sh", [
-                  (("--yes",), {"action": "store_true", "help": "take every default"}),
-                  (("--server",), {"default": "", "help": "the ntfy server's URL"}),
-                  (("--topic",), {"default": "", "help": "an existing topic"}),
-                  (("--lang",), {"dest": "language", "default": "", "help": "en or zh"})]),
+              "生成主题，保存配置，显示钩子", "a4p.py setup --server https://ntfy.sh", {
+                  "--yes": "take every default", "--server URL": "the ntfy server's URL",
+                  "--topic NAME": "an existing topic", "--lang LANGUAGE": "en or zh"}),
     "out": (cmd_out, "questions go to the phone from now on", "从现在起问题发到手机",
-            "a4p.py out --for 2h --wait 10m", [
-                (("--for",), {"dest": "duration", "default": "", "metavar": "2h",
-                              "help": "come home by itself after this time"}),
-                (("--wait",), {"default": "", "metavar": "10m",
-                               "help": "how long each question waits"})]),
+            "a4p.py out --for 2h --wait 10m", {
+                "--for 2h": "come home by itself after this time",
+                "--wait 10m": "how long each question waits"}),
     "home": (cmd_home, "questions stay at the terminal; release what waits",
-             "问题留在终端；放回所有等待的问题", "a4p.py home", []),
+             "问题留在终端；放回所有等待的问题", "a4p.py home", {}),
     "status": (cmd_status, "the mode, the server, what waits", "模式、服务器、等待的问题",
-               "a4p.py status --json", [
-                   (("--json",), {"action": "store_true", "help": "for programs"})]),
-    "hook": (run_hook, "what agents call", "由 agent 调用", "a4p.py hook claude < call.json", [
-        (("agent",), {"nargs": "*", "help": "claude, codex or dsh"})]),
+               "a4p.py status --json", {"--json": "for programs"}),
+    "hook": (run_hook, "what agents call", "由 agent 调用", "a4p.py hook claude < call.json", {
+        "agent AGENT": "claude, codex or dsh"}),
     "ask": (cmd_ask, "ask from any script, print the answer", "从脚本提问并打印回答",
-            'a4p.py ask "Deploy now?" -o Yes -o No --timeout 10m', [
-                (("text",), {"metavar": "QUESTION"}),
-                (("-o", "--option"), {"action": "append", "default": [], "help": "a choice"}),
-                (("--multi",), {"action": "store_true", "help": "several may be chosen"}),
-                (("--header",), {"default": "", "help": "a short title"}),
-                (("--timeout",), {"default": "", "metavar": "10m", "help": "how long to wait"}),
-                (("--json",), {"action": "store_true", "help": "print JSON"})]),
+            'a4p.py ask "Deploy now?" -o Yes -o No --timeout 10m', {
+                "text QUESTION": "what to ask", "-o --option LABEL...": "a choice",
+                "--multi": "several may be chosen", "--header TITLE": "a short title",
+                "--timeout 10m": "how long to wait", "--json": "print JSON"}),
     "notify": (cmd_notify, "send a plain push", "发送一条普通推送",
-               'a4p.py notify "Build done" --title CI', [
-                   (("text",), {}), (("--title",), {"default": ""})]),
+               'a4p.py notify "Build done" --title CI', {
+                   "text TEXT": "what to say", "--title TITLE": "its title"}),
     "serve": (cmd_serve, "an ntfy-compatible server with an answer page", "内置的 ntfy 兼容服务器",
-              "a4p.py serve --listen 127.0.0.1:8080", [
-                  (("--listen",), {"default": "127.0.0.1:2586", "metavar": "HOST:PORT"}),
-                  (("--token",), {"nargs": "?", "const": "", "metavar": "T",
-                                  "help": "what clients must know; alone: one is made and kept"}),
-                  (("--base-url",), {"default": "", "help": "its URL as phones see it"}),
-                  (("--upstream",), {"default": "", "metavar": "https://ntfy.sh",
-                                     "help": "wake iOS phones; each push counts there"})]),
+              "a4p.py serve --listen 127.0.0.1:8080", {
+                  "--listen HOST:PORT": "127.0.0.1:2586 if not given",
+                  "--token [T]": "what clients must know; alone: one is made and kept",
+                  "--base-url URL": "its URL as phones see it",
+                  "--upstream https://ntfy.sh": "wake iOS phones; each push counts there"}),
     "demo": (cmd_demo, "see it work, without account or network", "本机演示，无需账号和网络",
-             "a4p.py demo --reply 3", [
-                 (("--reply",), {"metavar": "R", "help": "answer by itself"})]),
+             "a4p.py demo --reply 3", {"--reply R": "answer by itself"}),
     "install": (cmd_install, "put a4p into an agent's config", "写入 agent 的配置",
-                "a4p.py install dsh", [(("agents",), {"nargs": "+", "choices": ["dsh"]})]),
+                "a4p.py install dsh", {"agents AGENT...": "dsh"}),
     "uninstall": (cmd_uninstall, "take it out again", "从 agent 的配置移除",
-                  "a4p.py uninstall dsh", [(("agents",), {"nargs": "+", "choices": ["dsh"]})]),
-    "log": (cmd_log, "what happened to each question", "每个问题的经过", "a4p.py log -f", [
-        (("-f", "--follow"), {"action": "store_true", "help": "go on as more happens"})]),
+                  "a4p.py uninstall dsh", {"agents AGENT...": "dsh"}),
+    "log": (cmd_log, "what happened to each question", "每个问题的经过", "a4p.py log -f", {
+        "-f --follow": "go on as more happens"}),
 }
-
+# What stands for VALUE: what argparse is told. Any other one takes a text, "" where not given.
+VALUES: dict[str, Json] = {
+    "[T]": {"nargs": "?", "const": ""}, "HOST:PORT": {"default": "127.0.0.1:2586"},
+    "LABEL...": {"action": "append", "default": []}, "AGENT...": {"nargs": "+", "choices": ["dsh"]},
+    "LANGUAGE": {"default": "", "dest": "language"}, "2h": {"default": "", "dest": "duration"}}
 
 def parser(lang: str) -> Any:
     """The argument parser; every command's help ends with an example."""
@@ -4050,11 +3447,16 @@ def parser(lang: str) -> Any:
         text = chinese if lang == "zh" else english
         command = commands.add_parser(name, help=text, description=text,
                                       epilog="example: " + example)
-        for names, settings in arguments:
-            command.add_argument(*names, **settings)
         command.set_defaults(run=run)
+        for form, told in arguments.items():
+            names = form.split()
+            if names[-1].startswith("-"):
+                command.add_argument(*names, help=told, action="store_true")
+                continue
+            value = names.pop()
+            settings = {"metavar": value.strip("[.]"), **VALUES.get(value, {"default": ""})}
+            command.add_argument(*names, help=told, **settings)
     return top
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. The one place where errors become text."""
@@ -4073,8 +3475,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(UsageError):  # its own command says so, if it needs the config
             options.lang = options.state.config.lang
         parser(options.lang).parse_args(args, options)
-        status: int = options.run(options)
-        return status
+        return options.run(options) or 0
     except A4pError as error:
         show("a4p: " + error.text(options.lang), sys.stderr)
         return error.exit_code
@@ -4088,7 +3489,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("a4p: " + options.say("unexpected", detail=type(error).__name__,
                                     file=options.state.log.path), file=sys.stderr)
         return 1
-
 
 if __name__ == "__main__":
     exit_status = main()

@@ -399,7 +399,8 @@ def test_setup_makes_a_topic_and_says_what_to_do(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
     saved = json.loads((tmp_path / "new" / "config.json").read_text())
     assert re.fullmatch("a4p-[a-z2-7]{26}", saved["topic"])
-    assert saved == {"server": "http://127.0.0.1:9", "topic": saved["topic"], "lang": "en"}
+    assert saved == {"server": "http://127.0.0.1:9", "topic": saved["topic"], "lang": "en",
+                     "desk": "beside"}
     shown = done.stdout.decode()
     assert f"http://127.0.0.1:9/{saved['topic']}\n" in shown
     out = tmp_path / "new" / "out"
@@ -409,7 +410,7 @@ def test_setup_makes_a_topic_and_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_setup_again_keeps_the_topic_and_the_rest(tmp_path: Path) -> None:
-    write_config(tmp_path, token="tk_1", extra=[1], server="http://127.0.0.1:9")
+    write_config(tmp_path, token="tk_1", extra=[1], server="http://127.0.0.1:9", desk="wait")
     before = json.loads((tmp_path / "config.json").read_text())
     done = run(tmp_path, "setup", "--yes")
     assert done.returncode == 0

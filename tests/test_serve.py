@@ -1192,3 +1192,8 @@ def test_an_answer_leaves_in_one_write(server):
             connection.getresponse().read()
             took.append(time.monotonic() - begun)
         assert sorted(took)[15] < 0.035  # 40 ms otherwise
+
+
+def test_a_broken_encoded_word_stays_as_it_is(server):
+    answer = ask(server, "POST", "/t", "x", Title="=?utf-8?B?a?=")
+    assert (answer[0], json.loads(answer[2])["title"]) == (200, "=?utf-8?B?a?=")
