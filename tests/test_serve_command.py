@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from conftest import SOON
 from homes import A4P, Home
 from test_qr import read
