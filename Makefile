@@ -8,7 +8,7 @@ RULES = --line-length 100 --target-version py39 --select E,F,W,B,I,UP,C4,SIM \
 .PHONY: test lint e2e bench clean
 
 test: $(VENV)/test
-	$(BIN)/python -m pytest -q --doctest-modules a4p.py tests --ignore=tests/e2e --ignore=tests/bench.py
+	$(BIN)/python -m pytest -q -n auto --doctest-modules a4p.py tests --ignore=tests/e2e --ignore=tests/bench.py
 
 lint: $(VENV)/lint
 	$(BIN)/ruff check $(RULES) a4p.py tests
@@ -26,7 +26,7 @@ $(VENV)/python:
 	@touch $@
 
 $(VENV)/test: $(VENV)/python Makefile
-	$(BIN)/python -m pip install -q --disable-pip-version-check pytest pytest-timeout hypothesis
+	$(BIN)/python -m pip install -q --disable-pip-version-check pytest pytest-timeout pytest-xdist hypothesis
 	$(BIN)/python -m pip install -q --disable-pip-version-check --only-binary zxing-cpp zxing-cpp
 	@touch $@
 
