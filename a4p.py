@@ -34,7 +34,6 @@ else:
 VERSION = "0.1.0"
 REPLY_SUFFIX = "-response"
 DESK_WORDS = ("desk", "终端")  # typed alone on the phone: back to the terminal
-
 OPEN_WAIT = 3.0  # seconds for a stream's `open`, then publish all the same and poll
 PUBLISH_WAIT = 10.0  # seconds for one push, name look-up included
 CONNECT_WAIT = 8.0  # seconds to connect, and for each answer of a request that is no stream
@@ -216,6 +215,10 @@ setup_phone | On the phone: install ntfy, subscribe to¶    {server}/{topic}¶Wh
  | 手机上：安装 ntfy，订阅¶    {server}/{topic}¶知道主题的人就能看到并回答：它就是密码。
 setup_hooks | For {agent}, in {file}: | {agent}，写入 {file}：
 setup_dsh | For DSH: a4p.py install dsh | DSH：a4p.py install dsh
+doctor_server | ok: {server} answers. | 正常：{server} 有回应。
+doctor_unknown | warning: unknown key {name} in config.json. | 警告：config.json 中有未知的键 {name}。
+doctor_foreign | warning: {n} questions of another machine are on topic {topic} - make a new one:
+ a4p.py setup --topic NEW | 警告：主题 {topic} 上有另一台机器的 {n} 个问题 - 请用 setup --topic 换一个
 setup_next | Then: a4p.py out | 然后：a4p.py out
 installed | Installed: {file} | 已安装：{file}
 uninstalled | Removed from: {file} | 已移除：{file}
@@ -373,8 +376,7 @@ SETTINGS: dict[str, tuple[object, Any, str]] = {
     "lang": ("auto", "auto|en|zh", '"auto", "en" or "zh"'),
     "phone": ("", "|android|ios", '"", "android" or "ios"'),
     "proxy": ("", r"|\w+://\S+", "a proxy's http:// URL or empty"),
-    "desk": ("wait", "wait|beside", '"wait" or "beside"'),
-}
+    "desk": ("wait", "wait|beside", '"wait" or "beside"')}
 ENVIRONMENT = {"A4P_SERVER": "server", "A4P_TOPIC": "topic", "A4P_TOKEN": "token",
                "A4P_TIMEOUT": "timeout", "A4P_LANG": "lang"}
 
@@ -470,10 +472,8 @@ class Pending:
         self.folder, self.taken = os.path.join(home, "pending"), os.path.join(home, "taken")
 
     def add(self, entry: Json, labels: Sequence[str] = ()) -> str:
-        """Put the entry there as this process's; returns its tag, which no label starts with.
-
-        A tag is a letter and a digit, or two where many wait; random, so that few collide.
-        """
+        """Put the entry there as this process's; returns its tag, which no label starts with: a
+        letter and a digit, or two where many wait, random, so that few collide."""
         import json
         import socket
         avoided = {name.partition(".")[0] for name in list_dir(self.folder)}
@@ -590,10 +590,8 @@ class Option:
         self.priority, self.danger = priority, danger
 
 class Question:
-    """A text with options. `key` is what the agent finds its answer by.
-
-    `words` is false where only an option may be the answer. `kind` is what the page calls it.
-    """
+    """A text with options. `key`: what the agent finds its answer by; `words`: whether words may
+    be the answer, too; `kind`: what the page calls it."""
 
     kind = "question"
 
@@ -776,13 +774,11 @@ def background(work: Callable[[], object]) -> Any:
 def within(seconds: float, work: Callable[[], Any], server: str) -> Any:
     """The result of `work`, or Refused after `seconds`: name look-ups have no timeout."""
     done: list[Any] = []
-
     def run() -> None:
         try:
             done.append(work())
         except Exception as error:
             done.append(error)
-
     background(run).join(seconds)
     if not done:
         raise Refused("slow_network", server=server, seconds=int(seconds))
@@ -1213,11 +1209,9 @@ class Outcome:
         self.state, self.answer = state, answer
 
 class Conversation:
-    """Asks questions one after the other over one Inbox. Use it in a `with`.
-
-    `ended`, asked every TICK, returns the state to end with where the question was decided
-    elsewhere, else "". `close_push` gets the publish that replaces a push when it is over.
-    """
+    """Asks questions one after the other over one Inbox. Use it in a `with`. `ended`, asked every
+    TICK, returns the state to end with where the question was decided elsewhere, else "".
+    `close_push` gets the publish that replaces a push when it is over."""
 
     def __init__(self, state: State, sender: Sender, timeout: float,
                  close_push: Callable[[Json], object],
@@ -1390,13 +1384,11 @@ class Wait:
     def _aside(self, text: str, actions: Sequence[Json] = ()) -> None:
         """Tell the phone something, without holding up the wait."""
         body = self.push.aside(text, actions)
-
         def publish() -> None:
             try:
                 self.talk.ntfy.publish(body)
             except Refused as error:
                 self.talk.log.line(f"{self.push.id} could not ask back: {error}")
-
         background(publish)
 
 # === Agents: how each one asks and is answered ==============================
@@ -1454,7 +1446,6 @@ def asks(*tools: str) -> Read:
     def read(payload: Json, desk: str) -> list[Question]:
         tool = payload.get("tool_name")
         return questions_of(payload.get("tool_input"), KEYS[tool]) if tool in tools else []
-
     return read
 
 def expect(fits: object) -> None:
@@ -1682,12 +1673,10 @@ def watch(call: Call) -> Callable[[], str]:
     agent = int(pid) if call.agent is AGENTS["claude"] and pid.isdecimal() else 0
     beside = call.payload["hook_event_name"] == "PermissionRequest"
     transcript = Transcript(call) if beside else None
-
     def ended() -> str:
         if os.getppid() != parent or (agent and not alive(agent)):
             return "withdrawn"
         return "desk" if transcript and transcript.decided() else ""
-
     return ended
 
 def alive(pid: int) -> bool:
@@ -1718,7 +1707,6 @@ def read_payload() -> object:
     def read() -> bytes:
         with open(0, "rb", closefd=False) as file:
             return file.read(STDIN_LIMIT + 1) or b""  # None where it would block
-
     try:
         data = within(STDIN_WAIT, read, "stdin")
         if len(data) > STDIN_LIMIT:
@@ -1839,7 +1827,6 @@ def _qr_remainder(words: bytes, ecc: int) -> bytes:
     power = [1]
     while len(power) < 255:
         power.append(power[-1] << 1 ^ (power[-1] >> 7) * 0x11D)
-
     def times(a: int, b: int) -> int:
         return power[(power.index(a) + power.index(b)) % 255] if a and b else 0
     divisor, rest = [1], [0] * ecc
@@ -2591,11 +2578,9 @@ class Hub:
         return sorted(filter(wanted, found), key=lambda message: message.serial)
 
 class Exchange(HandlerBase):
-    """One connection, in a thread of its own: requests and their answers, in turn.
-
-    `Server` joins it to http.server's handler, whose import takes too long for every start, and
-    cuts it when its deadline is over: a timeout alone lets a byte a second go on for ever.
-    """
+    """One connection, in a thread of its own: `Server` joins it to http.server's handler (its
+    import is too slow for every start) and cuts it at its deadline (a timeout alone lets a byte
+    a second go on for ever)."""
 
     ours: Server
     protocol_version = "HTTP/1.1"
@@ -2743,7 +2728,6 @@ class Exchange(HandlerBase):
         exact = {key: text for key in ("id", "message", "title") if (text := self._param(key))}
         wanted = [parse_priority(word) for word in self._list("priority")]
         tags = set(self._list("tags"))
-
         def passes(message: Message) -> bool:
             if message.topic not in names or not (exact or wanted or tags):
                 return message.topic in names
@@ -3164,6 +3148,23 @@ def cmd_log(options: Options) -> None:
             return
         time.sleep(0.5)
 
+def cmd_doctor(options: Options) -> None:
+    """Say whether the server answers and the topic is this machine's alone; raises Refused."""
+    import re
+    state, config = options.state, need_topic(options.state)
+    for key in config.unknown:
+        print(options.say("doctor_unknown", name=plain(key)))
+    ntfy = Ntfy(config)
+    pushes = within(PUBLISH_WAIT, lambda: ntfy.poll([config.topic], "all"), ntfy.server)
+    print(options.say("doctor_server", server=config.server))
+    state.log.line("doctor")  # so that there is a log
+    with open(state.log.path, encoding="utf-8", errors="replace") as file:
+        ours = file.read()  # each question of this machine stands there with its id
+    ids = {str(push.get("sequence_id")) for push in pushes}
+    foreign = [one for one in ids if re.fullmatch(ID_FORM, one) and one not in ours]
+    if foreign:
+        print(options.say("doctor_foreign", n=len(foreign), topic=shorten(config.topic)))
+
 HOOKS = (  # agent, its config file, the tools that ask, the events that answer
     ("claude", "~/.claude/settings.json", "AskUserQuestion", ("PreToolUse", "PermissionRequest")),
     ("codex", "~/.codex/hooks.json", "^request_user_input(_async)?$", ("PreToolUse",)))
@@ -3426,6 +3427,8 @@ COMMANDS: dict[str, tuple[Any, str, str, str, dict[str, str]]] = {
                   "a4p.py uninstall dsh", {"agents AGENT...": "dsh"}),
     "log": (cmd_log, "what happened to each question", "每个问题的经过", "a4p.py log -f", {
         "-f --follow": "go on as more happens"}),
+    "doctor": (cmd_doctor, "does the server answer, is the topic ours alone",
+               "服务器是否正常，主题是否只有本机在用", "a4p.py doctor", {}),
 }
 # What stands for VALUE: what argparse is told. Any other one takes a text, "" where not given.
 VALUES: dict[str, Json] = {
@@ -3439,7 +3442,6 @@ def parser(lang: str) -> Any:
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> Any:
             raise UsageError("usage", detail=message, prog=self.prog)
-
     top = Parser(prog="a4p.py", description=(__doc__ or "").split("\n")[0])
     top.add_argument("--version", action="version", version="a4p " + VERSION)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
