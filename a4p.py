@@ -216,9 +216,9 @@ setup_phone | On the phone: install ntfy, subscribe to¶    {server}/{topic}¶Wh
 setup_hooks | For {agent}, in {file}: | {agent}，写入 {file}：
 setup_dsh | For DSH: a4p.py install dsh | DSH：a4p.py install dsh
 doctor_server | ok: {server} answers. | 正常：{server} 有回应。
-doctor_unknown | warning: unknown key {name} in config.json. | 警告：config.json 中有未知的键 {name}。
+doctor_unknown | warning: unknown key {name} in config.json. | 警告：config.json 中有未知键 {name}
 doctor_foreign | warning: {n} questions of another machine are on topic {topic} - make a new one:
- a4p.py setup --topic NEW | 警告：主题 {topic} 上有另一台机器的 {n} 个问题 - 请用 setup --topic 换一个
+ a4p.py setup --topic NEW | 警告：主题 {topic} 上有另一台机器的 {n} 个问题 - 请用 setup --topic 更换
 setup_next | Then: a4p.py out | 然后：a4p.py out
 installed | Installed: {file} | 已安装：{file}
 uninstalled | Removed from: {file} | 已移除：{file}
