@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -17,8 +16,8 @@ HERE = Path(__file__).absolute().parent
 sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE / "e2e")]
 
 import a4p  # noqa: E402
-from homes import A4P, Home  # noqa: E402
-from phones import Phone  # noqa: E402
+import fixtures  # noqa: E402
+from homes import A4P  # noqa: E402
 
 SOON = 15.0  # seconds: the longest that anything may take that should be immediate
 
@@ -33,23 +32,7 @@ def server() -> Iterator[str]:
         yield running.url
 
 
-@pytest.fixture
-def home(tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    """A home that is out, with a topic of its own; its log shows where a test fails."""
-    home = Home(tmp_path / "a4p", server)
-    if os.environ.get("A4P_TEST_TOKEN"):
-        home.configure(token=os.environ["A4P_TEST_TOKEN"], share_token=True)
-    monkeypatch.setenv("A4P_HOME", str(home.path))
-    yield home
-    with contextlib.suppress(FileNotFoundError):
-        print((home.path / "a4p.log").read_text())
-
-
-@pytest.fixture
-def phone(home: Home) -> Iterator[Phone]:
-    """A phone that shows this home's topic."""
-    with contextlib.closing(Phone(home.config["server"], home.config["topic"])) as phone:
-        yield phone
+home, phone = fixtures.home, fixtures.phone
 
 
 class HookRun:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+import fixtures
 from agents import Claude, Codex, Dsh
 from homes import A4P, Home
 from models import Call, Model
-from phones import Phone
 
 
 @pytest.fixture(scope="session")
@@ -34,21 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.terminate()
 
 
-@pytest.fixture
-def home(tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    """A home that is out, on the server, with a topic of its own; the log shows on failure."""
-    home = Home(tmp_path / "a4p", server)
-    monkeypatch.setenv("A4P_HOME", str(home.path))
-    yield home
-    with contextlib.suppress(FileNotFoundError):
-        print((home.path / "a4p.log").read_text())
-
-
-@pytest.fixture
-def phone(home: Home) -> Iterator[Phone]:
-    """A phone that shows this home's topic."""
-    with contextlib.closing(Phone(home.config["server"], home.config["topic"])) as phone:
-        yield phone
+home, phone = fixtures.home, fixtures.phone
 
 
 @pytest.fixture
