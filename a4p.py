@@ -103,13 +103,12 @@ class Released(BaseException):
     """A signal took the question away: no Exception, so that no handler keeps it."""
 
 # === Words for people =======================================================
-# PHONE stands on the phone, MESSAGES on the terminal. A row is: key | English | Chinese;
-# a line that starts with a space continues the one above, ¶ is a new line in the text.
+# PHONE stands on the phone, MESSAGES on the terminal. A row is: key | English | Chinese, however
+# long; ¶ is a new line in the text.
 
 def texts(rows: str) -> dict[str, tuple[str, str]]:
     """A table of texts as key -> (English, Chinese)."""
-    lines = rows.strip("\n").replace("\n ", " ").split("\n")
-    split = (line.replace("¶", "\n").split(" | ") for line in lines)
+    split = (row.replace("¶", "\n").split(" | ") for row in rows.strip("\n").split("\n"))
     return {key: (english, chinese) for key, english, chinese in split}
 
 PHONE = texts("""
@@ -117,13 +116,10 @@ question | Question | 问题
 tap | Tap a button, or type your own words. | 点按钮，或直接输入文字。
 number | Reply with the number, or your own words. | 回复编号，或直接输入文字。
 letter | Reply with the letter, or your own words. | 回复字母，或直接输入文字。
-numbers | Several may be chosen: reply with the numbers, such as {some}.
- | 可多选：回复编号，例如 {some}。
-letters | Several may be chosen: reply with the letters, such as {some}.
- | 可多选：回复字母，例如 {some}。
+numbers | Several may be chosen: reply with the numbers, such as {some}. | 可多选：回复编号，例如 {some}。
+letters | Several may be chosen: reply with the letters, such as {some}. | 可多选：回复字母，例如 {some}。
 words | Reply with your own words. | 请直接输入文字回复。
-tagged | Several questions wait: begin a typed reply with {tag}.
- | 有多个问题在等：输入回复时请以 {tag} 开头。
+tagged | Several questions wait: begin a typed reply with {tag}. | 有多个问题在等：输入回复时请以 {tag} 开头。
 browser | In a browser: {url} | 用浏览器回复：{url}
 reply | Reply | 回复
 answered | Answered: {answer} | 已回答：{answer}
@@ -132,77 +128,51 @@ released | Released, back at the terminal | 已放回终端
 withdrawn | Withdrawn by the agent | 已被 agent 撤回
 desk | Answered at the desk | 已在电脑前回答
 lost | No longer waiting, see the terminal | 已不再等待，请看终端
-not_listed | {reply} is not on the list ({marks}). Send it again to give it as your words.
- | 列表中没有 {reply}（{marks}）。再发一次，就按原话转达。
-only_listed | {reply} is not on the list ({marks}), and only the list counts here.
- | 列表中没有 {reply}（{marks}），这里只能选列表中的。
+not_listed | {reply} is not on the list ({marks}). Send it again to give it as your words. | 列表中没有 {reply}（{marks}）。再发一次，就按原话转达。
+only_listed | {reply} is not on the list ({marks}), and only the list counts here. | 列表中没有 {reply}（{marks}），这里只能选列表中的。
 not_text | A reply must be plain text, up to 64 KB. | 回复必须是纯文本，最多 64 KB。
-which | Several questions wait. Which one is “{reply}” for? Tap it, or send the reply again behind
- its tag: | 有多个问题在等。“{reply}”是回答哪一个的？请点选，或以标签开头重发：
-tag_over | The question {tag} no longer waits, “{reply}” went nowhere.
- | 问题 {tag} 已不在等待，“{reply}”没有送出。
-""")
+which | Several questions wait. Which one is “{reply}” for? Tap it, or send the reply again behind its tag: | 有多个问题在等。“{reply}”是回答哪一个的？请点选，或以标签开头重发：
+tag_over | The question {tag} no longer waits, “{reply}” went nowhere. | 问题 {tag} 已不在等待，“{reply}”没有送出。
+""")  # noqa: E501
 MESSAGES = texts("""
 out | Out: questions go to the phone until {until}. | 外出模式：问题会发到手机，直到 {until}。
-out_open | Out: questions go to the phone. `a4p.py home` ends it.
- | 外出模式：问题会发到手机。`a4p.py home` 结束。
+out_open | Out: questions go to the phone. `a4p.py home` ends it. | 外出模式：问题会发到手机。`a4p.py home` 结束。
 home | Home: questions stay at the terminal. | 在家模式：问题留在终端。
 released_n | Released: {n}. | 已放回终端：{n} 个。
 server_is | Server {server}, topic {topic}. | 服务器 {server}，主题 {topic}。
 no_config | no topic yet - run: a4p.py setup | 还没有主题 - 请运行：a4p.py setup
 waiting_n | Waiting: {n}. | 等待中：{n} 个。
-waiting_row |   {id}  {agent}  {project}  {left} s left  {text}
- |   {id}  {agent}  {project}  还剩 {left} 秒  {text}
-ask_wait | Waiting for the phone: {left} s left (Ctrl-C withdraws)
- | 等待手机回复：还剩 {left} 秒（Ctrl-C 撤回）
-hook_hint | `a4p.py hook` is called by agents, with JSON on stdin - run: a4p.py setup
- | `a4p.py hook` 由 agent 调用，从标准输入读 JSON - 请运行：a4p.py setup
+waiting_row |   {id}  {agent}  {project}  {left} s left  {text} |   {id}  {agent}  {project}  还剩 {left} 秒  {text}
+ask_wait | Waiting for the phone: {left} s left (Ctrl-C withdraws) | 等待手机回复：还剩 {left} 秒（Ctrl-C 撤回）
+hook_hint | `a4p.py hook` is called by agents, with JSON on stdin - run: a4p.py setup | `a4p.py hook` 由 agent 调用，从标准输入读 JSON - 请运行：a4p.py setup
 sent | Sent. | 已发送。
 no_answer | nobody answered in time | 没有人及时回答
 not_waiting | the question was released | 问题已放回终端
 withdrawn_cli | withdrawn | 已撤回
-config_json | {file}, line {line}: not JSON ({detail}) - mend that line
- | {file} 第 {line} 行：不是 JSON（{detail}）- 请修正该行
-config_value | {file}, line {line}: {name} must be {want} - mend it
- | {file} 第 {line} 行：{name} 必须是 {want} - 请修正
+config_json | {file}, line {line}: not JSON ({detail}) - mend that line | {file} 第 {line} 行：不是 JSON（{detail}）- 请修正该行
+config_value | {file}, line {line}: {name} must be {want} - mend it | {file} 第 {line} 行：{name} 必须是 {want} - 请修正
 env_value | {name} must be {want} - mend or unset it | {name} 必须是 {want} - 请修正或取消
-config_read | {file} cannot be read ({detail}) - check its owner and mode
- | 无法读取 {file}（{detail}）- 请检查所有者和权限
-home_write | {file} cannot be written ({detail}) - check the folder, or set A4P_HOME
- | 无法写入 {file}（{detail}）- 请检查目录，或设置 A4P_HOME
-ask_options | a question needs a text, and options that differ - check -o
- | 提问需要文字和互不相同的选项 - 请检查 -o
-duration | {value} is no duration - write 90, 45s, 10m, 2h or 1d
- | {value} 不是时长 - 请写 90、45s、10m、2h 或 1d
-no_network | {server} cannot be reached ({detail}) - check the network and `server`
- | 无法连接 {server}（{detail}）- 请检查网络和 `server`
-slow_network | {server} did not answer within {seconds} s - check the network
- | {server} 在 {seconds} 秒内没有回应 - 请检查网络
-bad_tls | {server} does not prove who it is ({detail}) - check the certificate
- | {server} 的证书无法验证（{detail}）- 请检查证书
-moved | {server} answers HTTP {http} and points elsewhere - set `server` to {to}
- | {server} 返回 HTTP {http} 并指向别处 - 请把 `server` 设为 {to}
-refused | {server} refused it: HTTP {http}, ntfy code {code} {detail} - {mend}
- | {server} 拒绝了请求：HTTP {http}，ntfy 代码 {code} {detail} - {mend}
-no_ntfy | {server} answered, but not as ntfy does (a login page?) - check the network
- | {server} 有回应，但不是 ntfy（登录页面？）- 请检查网络
-socks | SOCKS proxies are not supported - set `proxy` to an http:// one, or none
- | 不支持 SOCKS 代理 - 请把 `proxy` 设为 http:// 代理或留空
-too_big | the question does not fit in one push - it stays at the terminal
- | 问题太长，一条推送放不下 - 留在终端
+config_read | {file} cannot be read ({detail}) - check its owner and mode | 无法读取 {file}（{detail}）- 请检查所有者和权限
+home_write | {file} cannot be written ({detail}) - check the folder, or set A4P_HOME | 无法写入 {file}（{detail}）- 请检查目录，或设置 A4P_HOME
+ask_options | a question needs a text, and options that differ - check -o | 提问需要文字和互不相同的选项 - 请检查 -o
+duration | {value} is no duration - write 90, 45s, 10m, 2h or 1d | {value} 不是时长 - 请写 90、45s、10m、2h 或 1d
+no_network | {server} cannot be reached ({detail}) - check the network and `server` | 无法连接 {server}（{detail}）- 请检查网络和 `server`
+slow_network | {server} did not answer within {seconds} s - check the network | {server} 在 {seconds} 秒内没有回应 - 请检查网络
+bad_tls | {server} does not prove who it is ({detail}) - check the certificate | {server} 的证书无法验证（{detail}）- 请检查证书
+moved | {server} answers HTTP {http} and points elsewhere - set `server` to {to} | {server} 返回 HTTP {http} 并指向别处 - 请把 `server` 设为 {to}
+refused | {server} refused it: HTTP {http}, ntfy code {code} {detail} - {mend} | {server} 拒绝了请求：HTTP {http}，ntfy 代码 {code} {detail} - {mend}
+no_ntfy | {server} answered, but not as ntfy does (a login page?) - check the network | {server} 有回应，但不是 ntfy（登录页面？）- 请检查网络
+socks | SOCKS proxies are not supported - set `proxy` to an http:// one, or none | 不支持 SOCKS 代理 - 请把 `proxy` 设为 http:// 代理或留空
+too_big | the question does not fit in one push - it stays at the terminal | 问题太长，一条推送放不下 - 留在终端
 mend_401 | the credentials are wrong, see `token` | 凭据错误，请检查 `token`
 mend_403 | these credentials may not use this topic | 该凭据无权使用此主题
-mend_42908 | the daily quota is used up until midnight UTC; try your own server
- | 今日配额已用完（UTC 零点重置）；可改用自己的服务器
+mend_42908 | the daily quota is used up until midnight UTC; try your own server | 今日配额已用完（UTC 零点重置）；可改用自己的服务器
 mend_413 | the push is too large | 推送过大
 mend_429 | wait a minute, fewer requests are allowed | 请等一分钟，请求过于频繁
 mend | see the server's log | 请看服务器日志
-listen | cannot listen on {address} ({detail}) - choose another with --listen
- | 无法监听 {address}（{detail}）- 请用 --listen 换一个
-listen_form | {value} is no HOST:PORT - write 127.0.0.1:2586
- | {value} 不是 HOST:PORT - 请写 127.0.0.1:2586
-serve_token | {address} is open to others - add --token, or listen on 127.0.0.1
- | {address} 对外开放 - 请加上 --token，或监听 127.0.0.1
+listen | cannot listen on {address} ({detail}) - choose another with --listen | 无法监听 {address}（{detail}）- 请用 --listen 换一个
+listen_form | {value} is no HOST:PORT - write 127.0.0.1:2586 | {value} 不是 HOST:PORT - 请写 127.0.0.1:2586
+serve_token | {address} is open to others - add --token, or listen on 127.0.0.1 | {address} 对外开放 - 请加上 --token，或监听 127.0.0.1
 serve_link | On the phone: {link} | 手机打开：{link}
 stdin_slow | stdin was not complete within {seconds} s | {seconds} 秒内没有读完标准输入
 stdin_big | stdin is over {limit} bytes | 标准输入超过 {limit} 字节
@@ -210,26 +180,21 @@ usage | {detail} - see {prog} --help | {detail} - 请看 {prog} --help
 stdin_json | stdin is not JSON: {detail} | 标准输入不是 JSON：{detail}
 unexpected | unexpected {detail} - see {file} | 意外错误 {detail} - 见 {file}
 setup_done | Saved {file} (topic {topic}). | 已保存 {file}（主题 {topic}）。
-setup_phone | On the phone: install ntfy, subscribe to¶    {server}/{topic}¶Whoever knows the topic
- can read and answer: it is a password.
- | 手机上：安装 ntfy，订阅¶    {server}/{topic}¶知道主题的人就能看到并回答：它就是密码。
+setup_phone | On the phone: install ntfy, subscribe to¶    {server}/{topic}¶Whoever knows the topic can read and answer: it is a password. | 手机上：安装 ntfy，订阅¶    {server}/{topic}¶知道主题的人就能看到并回答：它就是密码。
 setup_hooks | For {agent}, in {file}: | {agent}，写入 {file}：
 setup_dsh | For DSH: a4p.py install dsh | DSH：a4p.py install dsh
 doctor_server | ok: {server} answers. | 正常：{server} 有回应。
 doctor_unknown | warning: unknown key {name} in config.json. | 警告：config.json 中有未知键 {name}
-doctor_foreign | warning: {n} questions of another machine are on topic {topic} - make a new one:
- a4p.py setup --topic NEW | 警告：主题 {topic} 上有另一台机器的 {n} 个问题 - 请用 setup --topic 更换
+doctor_foreign | warning: {n} questions of another machine are on topic {topic} - make a new one: a4p.py setup --topic NEW | 警告：主题 {topic} 上有另一台机器的 {n} 个问题 - 请用 setup --topic 更换
 setup_next | Then: a4p.py out | 然后：a4p.py out
 installed | Installed: {file} | 已安装：{file}
 uninstalled | Removed from: {file} | 已移除：{file}
 not_installed | Nothing of a4p in {file}. | {file} 中没有 a4p 的内容。
-foreign_yaml | {file} is not a list a4p can add to - put these lines in yourself:¶{lines}
- | {file} 不是 a4p 能添加的列表 - 请自行加入：¶{lines}
-demo_ask | The question is out. Answer it from another terminal:¶  {curl}¶or open {url} in a
- browser. | 问题已发出。在另一个终端回答：¶  {curl}¶或用浏览器打开 {url}
+foreign_yaml | {file} is not a list a4p can add to - put these lines in yourself:¶{lines} | {file} 不是 a4p 能添加的列表 - 请自行加入：¶{lines}
+demo_ask | The question is out. Answer it from another terminal:¶  {curl}¶or open {url} in a browser. | 问题已发出。在另一个终端回答：¶  {curl}¶或用浏览器打开 {url}
 demo_got | Claude Code gets: | Claude Code 收到：
 demo_push | The phone shows: | 手机显示：
-""")
+""")  # noqa: E501
 
 def say(lang: str, key: str, **values: object) -> str:
     """The text of KEY in `lang` ("zh", else English), filled in."""
