@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # typing costs a hook 4 ms at every start
     from queue import SimpleQueue
     from typing import Any
     Json = dict[str, Any]
-    Read = Callable[[Json, str], "list[Question]"]
-    Write = Callable[["Call", Sequence["Answer"]], Json]
+    Read = Callable[[Json, str, str], "list[Question]"]  # payload, `desk`, `lang`
+    Write = Callable[["Call", Sequence["Answer"]], "Json | None"]
 else:
     HandlerBase = object
 
@@ -34,6 +34,18 @@ else:
 VERSION = "0.1.0"
 REPLY_SUFFIX = "-response"
 DESK_WORDS = ("desk", "终端")  # typed alone on the phone: back to the terminal
+ALLOW_WORDS = ("yes", "y", "ok", "allow", "允许", "同意", "可以")  # typed, these alone allow
+DENY_WORDS = ("no", "n", "deny", "拒绝", "不")
+RISKS = (  # regular expressions, in any case: what in a tool's input gives the push a warning
+    r"(?<!-)\brm\b.*\s(-\w*[rf]|--recursive|--force)", r"\b(sudo|doas|pkexec|su)\s",
+    r"\bgit\b.*\bpush\b.*\s(-\w*[fd]|--force|--delete|--mirror|\+\w)",
+    r"\bgit\b.*\b(reset\b.*--hard|clean\b.*\s-\w*f)", r"\b(\w*sh|eval)\b.*[(`]\s*(curl|wget)\b",
+    r"\b(curl|wget)\b.*\|.*\b(\w*sh|python\S*|perl|node)\b",
+    r"\b(mkfs|shutdown|reboot|p?kill(all)?)\b", r"\bfind\b.*\s-(delete|exec)\b", r"\bdd\b.*\bof=",
+    r"\bch(mod|own)\b.*\s(-\w*R|0?777)", r"(>|\btee\b.*\s)\s*(~|\.\./|/(?!dev/null\b))",
+    r"\.(ssh|aws|gnupg|netrc|env)\b|\bid_rsa", r"\b(drop|truncate)\s+(table|database)\b",
+    r"\b(kubectl|terraform)\b.*\b(delete|destroy|apply)\b", r"\bpublish\b|--no-verify",
+    r"danger-full-access|bypassPermissions|--dangerously")
 OPEN_WAIT = 3.0  # seconds for a stream's `open`, then publish all the same and poll
 PUBLISH_WAIT = 10.0  # seconds for one push, name look-up included
 CONNECT_WAIT = 8.0  # seconds to connect, and for each answer of a request that is no stream
@@ -54,6 +66,8 @@ BUTTONS = 3  # ntfy refuses a fourth action: 400/40018
 TEXT_FLOOR = 240  # bytes of question text that are worth a push
 BUTTON_SHOWN = 60  # bytes of a button's label
 LABEL_SHOWN = 48  # bytes of a label once labels are shortened
+INPUT_SHOWN, TURN_SHOWN = 2400, 1000  # bytes of a tool's input, characters of a last message
+FORM_KEYS = {"type", "title", "description", "default", "enum", "enumNames"}  # of a text field
 LOG_LIMIT = 1_000_000  # bytes of a4p.log; the older half goes
 HOOK_TIMEOUT = 86_400  # seconds, written into the agents' configs
 WAIT_LIMIT = 82_800  # seconds that a call may wait: below HOOK_TIMEOUT
@@ -122,6 +136,19 @@ words | Reply with your own words. | 请直接输入文字回复。
 tagged | Several questions wait: begin a typed reply with {tag}. | 有多个问题在等：输入回复时请以 {tag} 开头。
 browser | In a browser: {url} | 用浏览器回复：{url}
 reply | Reply | 回复
+allow | Allow | 允许
+always | Always | 始终允许
+deny | Deny | 拒绝
+adds | Always adds: {rules} | “始终允许”会添加：{rules}
+may | Tap a button, or type: yes allows, no denies, other words deny and are passed on. | 点按钮，或输入：可以＝允许，不＝拒绝；其他文字＝拒绝，并转告 agent。
+plan | Plan | 计划
+approve | Approve | 批准
+keep | Keep planning | 继续规划
+yes | Yes | 是
+no | No | 否
+finished | Finished | 已完成
+done | Done | 结束
+go_on | Type what to do next, or tap Done. | 输入接下来要做的事，或点“结束”。
 answered | Answered: {answer} | 已回答：{answer}
 timeout | Not answered, back at the terminal | 无人回答，已回到终端
 released | Released, back at the terminal | 已放回终端
@@ -337,6 +364,7 @@ SETTINGS: dict[str, tuple[object, Any, str]] = {
     **dict.fromkeys(("user", "password"), ("", r"[^\r\n\0]*", "text of one line")),
     "share_token": (False, "True|False", "true or false"),
     "timeout": (60, (1, WAIT_LIMIT), f"seconds, 1 to {WAIT_LIMIT}"),
+    "reply_wait": (0, (0, WAIT_LIMIT), f"seconds, 0 to {WAIT_LIMIT}"),
     "priority": (4, "[1-5]", "1 to 5"),
     "lang": ("auto", "auto|en|zh", '"auto", "en" or "zh"'),
     "phone": ("", "|android|ios", '"", "android" or "ios"'),
@@ -556,9 +584,10 @@ class Option:
 
 class Question:
     """A text with options. `key`: what the agent finds its answer by; `words`: whether words may
-    be the answer, too; `kind`: what the page calls it."""
+    be the answer, too; `kind`: what the page calls it. One with a `hint` (a key of PHONE) has no
+    list: the hint says what to do."""
 
-    kind = "question"
+    kind, hint = "question", ""
 
     def __init__(self, key: str, header: str, text: str, options: Sequence[Option] = (),
                  multi: bool = False, words: bool = True) -> None:
@@ -575,6 +604,8 @@ class Question:
         >>> Question("", "", "", [Option("8"), Option("a"), Option("9")]).marks
         ['B', 'C', 'D']
         """
+        if self.hint:
+            return []
         if not self.lettered:
             return [str(number) for number in range(1, len(self.options) + 1)]
         labels = {form for label in self.labels for form in (fold(label), mark_of(label, LETTER))}
@@ -588,6 +619,24 @@ class Question:
         if isinstance(answer, Answer) and answer.text and not self.words:
             return NotListed(reply)
         return answer
+
+class Approval(Question):
+    """A request for permission: the first option allows, the last denies, one between allows
+    from now on. Only a label or ALLOW_WORDS allow, a number never does, other words deny."""
+
+    kind, hint = "approval", "may"
+
+    def read(self, reply: str) -> Answer | NotListed:
+        """What a reply means.
+
+        >>> ask = Approval("", "", "", [Option("Allow"), Option("Deny")])
+        >>> ask.read("OK"), ask.read("不"), ask.read("yes but"), ask.read("1").marks
+        (Answer(['Allow'], ''), Answer(['Deny'], ''), Answer([], 'yes but'), '1')
+        """
+        for words, label in ((ALLOW_WORDS, self.labels[0]), (DENY_WORDS, self.labels[-1])):
+            if fold(reply) in words:
+                return Answer([label])
+        return super().read(reply)
 
 class Answer:
     """What the agent gets: the `selected` labels, and the person's own words, "" for none."""
@@ -1016,6 +1065,7 @@ class Sender:
 
     def __init__(self, agent: str, project: str = "", session: str = "") -> None:
         self.agent, self.project, self.session = agent, project, session
+        self.place = " · ".join(filter(None, (project, session[-6:])))  # Codex's ids start alike
 
 class Push:
     """One question on its way to the phone: composes the ntfy messages for it."""
@@ -1058,7 +1108,9 @@ class Push:
     def closing(self, state: str, answer: str = "") -> Json:
         """The quiet message that replaces the push once it is over."""
         answer = cut_middle(answer, TEXT_FLOOR * 4)
-        body = self._message(self.id, self.say(state, answer=answer), priority=2)
+        kept = cut_middle(self.question.text, INPUT_SHOWN) + "\n\n"  # what an agent said stays
+        text = (kept if self.question.hint == "go_on" else "") + self.say(state, answer=answer)
+        body = self._message(self.id, text, priority=2)
         return self._extended(body, {"kind": "end", "id": self.id, "state": state,
                                      "answer": answer})
 
@@ -1089,7 +1141,8 @@ class Push:
                    for option in question.options]
         return {"kind": question.kind, "id": self.id, "agent": self.sender.agent,
                 "project": self.sender.project, "header": question.header, "n": n, "of": of,
-                "text": question.text, "options": options, "marks": question.marks,
+                "text": question.text, "options": options,
+                "marks": question.marks or [""] * len(options),
                 "multi": question.multi, "custom": question.words,
                 "deadline": int(self.deadline), "tag": self.tag if self.tagged else ""}
 
@@ -1114,10 +1167,11 @@ class Push:
                         + (f" - {detail}" if detail else ""))
         marks = question.marks
         listed = ("letter" if question.lettered else "number") + "s" * question.multi
-        hint = "tap" if taps else listed if question.options else "words"
+        hint = question.hint or ("tap" if taps else listed if question.options else "words")
         notes = [self.say(hint, some=",".join(marks[:3:2] if len(marks) > 2 else marks)),
                  self.say("tagged", tag=self.tag) if self.tagged else "",
-                 self.say("browser", url=self.reply_url), self.sender.project]
+                 self.say("browser", url=self.reply_url),
+                 self.sender.place if question.hint else self.sender.project]
         blocks = [text.strip(), "\n".join(rows), "\n".join(filter(None, notes))]
         body = self._message(self.id, "\n\n".join(filter(None, blocks)))
         if taps:
@@ -1127,6 +1181,8 @@ class Push:
                                 "url": self.reply_url, "clear": False}]
         if self.embedded or self.config.phone == "ios":
             body["click"] = self.reply_url
+        if any(option.danger for option in question.options):
+            body.update(priority=5, tags=["warning"])
         return body
 
 def size(text: str) -> int:
@@ -1288,7 +1344,8 @@ class Wait:
                 return ""  # a push: ours, or somebody's
         elif re.fullmatch(ID_FORM, title):
             return "tap" if title == self.push.id else ""
-        since = self.pushed_at + (event["via"] in self.replayed)  # of a replay, a later second
+        strict = self.push.question.kind == "approval" or event["via"] in self.replayed
+        since = self.pushed_at + strict  # of a replay, or for an approval, a later second
         return "words" if event["time"] >= since else ""
 
     def _typed(self, event: Json, text: str) -> Outcome | None:
@@ -1343,7 +1400,8 @@ class Wait:
         self.push.deadline = time.time() + self.talk.timeout
         self._aside(self.push.say("not_listed" if question.words else "only_listed",
                                   reply=cut_end(text.strip(), 200),
-                                  marks=f"{question.marks[0]}-{question.marks[-1]}"))
+                                  marks="-".join(question.marks[:1] + question.marks[-1:])
+                                  or " / ".join(question.labels)))
         return None
 
     def _aside(self, text: str, actions: Sequence[Json] = ()) -> None:
@@ -1373,8 +1431,8 @@ class Call:
         project = os.path.basename(cwd.rstrip("/\\")) if isinstance(cwd, str) else ""
         return Sender(self.agent.title, plain(project, 60), str(self.payload.get("session_id", "")))
 
-    def output(self, answers: Sequence[Answer]) -> Json:
-        """The JSON that carries the answers back to the agent."""
+    def output(self, answers: Sequence[Answer]) -> Any:
+        """The JSON that carries the answers back to the agent; None where it needs none."""
         return self.write(self, answers)
 
     def specific(self, **output: object) -> Json:
@@ -1386,18 +1444,22 @@ class Agent:
     """What a4p knows of one agent: `routes` of (event, read, write). `read` gives the questions
     in a payload, [] where it is not its kind of call; the first route that finds any is taken."""
 
+    denied = "The user denied this, from the phone."
+    reply = "The user has read this and replies, from the phone. Go on with the reply:\n\n"
+
     def __init__(self, title: str, *routes: tuple[str, Read, Write]) -> None:
         self.title = title
         self.routes = routes
 
-    def read(self, payload: Any, desk: str) -> Call | None:
+    def read(self, payload: Any, desk: str, lang: str = "en") -> Call | None:
         """The call in a hook's payload, None for what is not ours to answer; raises A4pError."""
         expect(isinstance(payload, dict))
-        if payload.get("agent_id") or payload.get("parent_session"):
-            return None  # a subagent: the agents refuse its questions themselves
+        below = payload.get("agent_id") or payload.get("parent_session")
         for event, read, write in self.routes:
+            if below and read is not approvals:
+                continue  # a subagent: the agents refuse its questions themselves
             if payload.get("hook_event_name") == event:
-                questions = read(payload, desk)
+                questions = read(payload, desk, lang)
                 if questions:
                     return Call(self, payload, questions, write)
         return None
@@ -1408,7 +1470,7 @@ KEYS = {"AskUserQuestion": ("question",), "request_user_input": ("id",),
 
 def asks(*tools: str) -> Read:
     """A `read` for question tools."""
-    def read(payload: Json, desk: str) -> list[Question]:
+    def read(payload: Json, desk: str, lang: str) -> list[Question]:
         tool = payload.get("tool_name")
         return questions_of(payload.get("tool_input"), KEYS[tool]) if tool in tools else []
     return read
@@ -1454,13 +1516,13 @@ def option_of(item: Any) -> Option:
     expect(isinstance(label, str) and label.strip() and isinstance(description, str))
     return Option(label, description)
 
-def claude_asks(payload: Json, desk: str) -> list[Question]:
+def claude_asks(payload: Json, desk: str, lang: str = "en") -> list[Question]:
     """The questions, at the one of Claude Code's two events that answers (2.1.332): PreToolUse
     blocks the terminal; PermissionRequest runs beside the terminal's own dialog, but never comes
     in the mode dontAsk, and perhaps not in auto."""
     beside = desk == "beside" and payload.get("permission_mode") not in ("dontAsk", "auto")
     answers = payload["hook_event_name"] == ("PermissionRequest" if beside else "PreToolUse")
-    return asks("AskUserQuestion")(payload, desk) if answers else []
+    return asks("AskUserQuestion")(payload, desk, lang) if answers else []
 
 def claude_answers(call: Call, answers: Sequence[Answer]) -> Json:
     """Allow, with the tool's whole input plus `answers`: it replaces the input (2.1.332)."""
@@ -1514,24 +1576,147 @@ def dsh_answers(call: Call, answers: Sequence[Answer]) -> Json:
                          **({"custom": answer.text} if answer.text else {})}
                         for question, answer in zip(call.questions, answers)]}
 
+# What of a tool's input stands last on the phone, in this order: key -> what begins its lines.
+TOLD_LAST = {"description": "", "file_path": "", "notebook_path": "", "old_string": "-",
+             "new_string": "+", "new_source": "+", "content": "+", "command": ""}
+
+def summary(given: Json) -> str:
+    r"""A tool's input in words: `key: value` lines, the file, the change or the command last.
+
+    >>> summary({"command": "ls | wc", "description": "Count", "deep": {"x": [1, "b"]}})
+    'deep.x.1: 1\ndeep.x.2: b\nCount\nls | wc'
+    """
+    told = list(leaves(given))
+    lines = [f"{key}: {text}" for key, text in told if key not in TOLD_LAST]
+    for last, begins in TOLD_LAST.items():
+        lines += [begins + line for key, text in told if key == last for line in text.split("\n")]
+    return "\n".join(lines)
+
+def leaves(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """Each plain value in `value` as text, with its dotted name."""
+    import json
+    if isinstance(value, (dict, list)):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value, 1):
+            yield from leaves(inner, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value if isinstance(value, str) else json.dumps(value)
+
+def risky(given: Json, cwd: str) -> bool:
+    """Whether an input holds one of RISKS, is too long to be shown, or changes a file elsewhere.
+
+    >>> risky({"command": "rm -r x"}, "/a"), risky({"file_path": "../c", "content": ""}, "/a")
+    (True, True)
+    """
+    import re
+    told = "\n".join(text for key, text in leaves(given) if not TOLD_LAST.get(key))
+    files = re.findall(r"^\*\*\* (?:\w+ File|Move to): (.+)", told, re.M)  # Codex's apply_patch
+    if any(map(TOLD_LAST.get, given)):
+        files += [text for key, text in leaves(given) if key in ("file_path", "notebook_path")]
+    paths = [os.path.normpath(os.path.join(cwd, os.path.expanduser(file))) for file in files]
+    forms = [form.replace(".*", ".{0,200}") for form in RISKS]  # else the time is cubic
+    return (size(told) > INPUT_SHOWN or any(re.search(form, told, re.I) for form in forms)
+            or not all((path + os.sep).startswith(os.path.join(cwd, "")) for path in paths))
+
+def approvals(payload: Json, desk: str, lang: str) -> list[Question]:
+    """A request for permission; none for a question's tool, or for a plan without its text."""
+    tool, given = payload.get("tool_name"), payload.get("tool_input")
+    if not isinstance(tool, str) or tool in ("", *KEYS) or not isinstance(given, dict):
+        return []
+    keys, header, risk = ["allow", "deny"], tool.replace("__", " "), False
+    if tool == "ExitPlanMode":  # the plan is there once its file is written (Claude Code 2.1.332)
+        keys, header, text = ["approve", "keep"], say(lang, "plan"), str(given.get("plan") or "")
+    else:
+        risk = risky(given, str(payload.get("cwd")))
+        text = cut_middle(summary(given).expandtabs(4), INPUT_SHOWN).strip() or tool
+    text = "\n".join(map(escaped, text.split("\n")))
+    added = payload.get("permission_suggestions")
+    told = "; ".join(" ".join(word for _, word in leaves(update))
+                     for update in (added if isinstance(added, list) else []))
+    if tool != "ExitPlanMode" and 0 < size(told) < TEXT_FLOOR * 2:  # else not shown whole
+        keys.insert(1, "always")
+        text += "\n\n" + say(lang, "adds", rules=escaped(told))
+    options = [Option(say(lang, key), danger=risk and key != keys[-1]) for key in keys]
+    return [Approval(tool, header, text, options)] if text.strip() else []
+
+def decide(call: Call, answers: Sequence[Answer]) -> Json:
+    """PermissionRequest (Claude Code 2.1.332, Codex 0.171): nothing but a chosen label allows."""
+    grants, chosen = call.questions[0].labels[:-1], answers[0].selected
+    decision: Json = {"behavior": "allow"}
+    if not chosen or chosen[0] not in grants:
+        decision = {"behavior": "deny", "message": answers[0].text or call.agent.denied}
+    elif call.tool == "ExitPlanMode":  # a bare allow would leave its dialog there
+        decision["updatedInput"] = call.payload["tool_input"]
+    elif chosen[0] != grants[0]:
+        decision["updatedPermissions"] = call.payload["permission_suggestions"]
+    return call.specific(decision=decision)
+
+def form_fields(payload: Json, desk: str, lang: str) -> list[Question]:
+    """An MCP form's fields as questions: a choice, yes or no, words; none where one is more."""
+    schema: Any = payload.get("requested_schema")
+    forms: Any = schema.get("properties") if isinstance(schema, dict) else None
+    found = []
+    for key, form in forms.items() if isinstance(forms, dict) and len(forms) <= 20 else ():
+        expect(isinstance(form, dict))
+        either = form.get("type") == "boolean"
+        if not either and (form.get("type") != "string" or not form.keys() <= FORM_KEYS):
+            return []
+        told = [payload.get("message"), form.get("title", key), form.get("description")]
+        labels = [say(lang, "yes"), say(lang, "no")] if either else form.get("enum")
+        found.append(question_of({
+            "id": key, "header": payload.get("mcp_server_name"), "options": labels,
+            "question": "\n".join(str(text) for text in told if text)}, ["id"]))
+        found[-1].words = not found[-1].options
+    return found
+
+def form_filled(call: Call, answers: Sequence[Answer]) -> Json:
+    """Elicitation: the content of an MCP server's form (Claude Code 2.1.332)."""
+    forms = call.payload["requested_schema"]["properties"]
+    return call.specific(action="accept", content={
+        question.key: answer.joined() if forms[question.key]["type"] == "string"
+        else answer.selected == question.labels[:1]
+        for question, answer in zip(call.questions, answers)})
+
+def finished(payload: Json, desk: str, lang: str) -> list[Question]:
+    """The end of a turn, told in the agent's last words, by sentences; not while tasks run on."""
+    import re
+    if any(text == "running" for _, text in leaves(payload.get("background_tasks"))):
+        return []
+    turn = payload.get("prompt_id") or payload.get("turn_id") or random_id(10)
+    key = re.sub("[^a-zA-Z0-9]", "", f"{payload.get('session_id')}{turn}")[-99:]
+    text = str(payload.get("last_assistant_message") or say(lang, "finished"))
+    if len(text) > TURN_SHOWN:
+        part = re.match(rf"(?s).{{1,{TURN_SHOWN - 2}}}([.!?](?=\s)|[。！？\n])", text)
+        text = (part[0].rstrip() if part else text[:TURN_SHOWN]) + " …"
+    found = Question(key, say(lang, "finished"), text, [Option(say(lang, "done"))])
+    found.hint, found.lettered = "go_on", True  # a number is for the agent to read
+    return [found]
+
+def go_on(call: Call, answers: Sequence[Answer]) -> Json | None:
+    """Stop: the reply continues the session. Claude Code 2.1.332 tells the model that a hook says
+    so, not its user; Codex 0.171 in a user message; DSH's plugin gives it as the user's own."""
+    words = answers[0].text
+    return {"decision": "block", "reason": call.agent.reply + words} if words else None
+
+APPROVAL, STOP = ("PermissionRequest", approvals, decide), ("Stop", finished, go_on)
 AGENTS = {
     "claude": Agent("Claude", ("PreToolUse", claude_asks, claude_answers),
-                    ("PermissionRequest", claude_asks, claude_answers)),
+                    ("PermissionRequest", claude_asks, claude_answers), APPROVAL,
+                    ("Elicitation", form_fields, form_filled), STOP),
     "codex": Agent("Codex", ("PreToolUse", asks("request_user_input", "request_user_input_async"),
-                             denial)),
+                             denial), APPROVAL, STOP),
     "dsh": Agent("DSH", ("AskUserQuestion", asks("ask_user_question"), dsh_answers),
-                 ("PreToolUse", asks("ask_user_question"), denial)),
+                 ("PreToolUse", asks("ask_user_question"), denial), APPROVAL, STOP),
 }
+AGENTS["dsh"].denied = AGENTS["dsh"].reply = ""  # its plugin gives words as they are
 
 class Transcript:
-    """Tells when a question was decided in Claude Code's terminal, which sends no signal: its
-    JSONL file holds the assistant's `tool_use` with the same questions, then, within 0.2 s of
-    the answer, a `tool_result` with its id (2.1.332)."""
+    """Tells when a call was decided in Claude Code's terminal, which sends no signal: its JSONL
+    file holds the assistant's `tool_use` with the same input, then a `tool_result` with its id,
+    within 0.2 s of an answer, or when the tool that was allowed has run (2.1.332)."""
 
     def __init__(self, call: Call) -> None:
         self.path = str(call.payload.get("transcript_path", "")).replace("\0", "")
-        self.texts = [question.text for question in call.questions]
-        self.tool = call.tool
+        self.tool, self.input = call.tool, self._leaves(call.payload["tool_input"])
         self.ids: set[str] = set()
         self.rest, self.at = b"", 0
         self.decided()  # what was answered before is an older call of the same text
@@ -1557,12 +1742,16 @@ class Transcript:
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
             for block in json.loads(line)["message"]["content"]:
                 if block["type"] == "tool_use" and block["name"] == self.tool:
-                    if [row["question"] for row in block["input"]["questions"]] == self.texts:
+                    if self._leaves(block["input"]) == self.input:
                         self.ids.add(block["id"])
                 elif block["type"] == "tool_result" and block["tool_use_id"] in self.ids:
                     self.ids.discard(block["tool_use_id"])
-                    found = True
+                    found = not self.ids  # of two calls with one input, both are decided
         return found
+
+    def _leaves(self, given: object) -> set[tuple[str, str]]:
+        """All of an input but `false`, which hooks get for what the file leaves out."""
+        return {leaf for leaf in leaves(given) if leaf[1] != "false"}
 
 # === The hook ===============================================================
 
@@ -1599,7 +1788,7 @@ def answer_call(state: State, agent: Agent) -> None:
     closings: list[Json] = []
     on_signals(release)
     try:
-        call = agent.read(read_payload(), state.config.desk)
+        call = agent.read(read_payload(), state.config.desk, state.config.lang)
         output = ask_all(state, call, closings) if call else None
         if output is not None:
             on_signals(ignore)  # the answer is on its way
@@ -1618,26 +1807,35 @@ def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
     """The output for a call, None without all answers; `closings` gets what is to be published."""
     out, config = read_out(state.home), need_topic(state)
     sweep(state)
+    turn = call.questions[0] if call.questions[0].hint == "go_on" else None
+    if turn and not config.reply_wait:
+        if state.pending.take("t" + turn.key):  # else it was told before
+            text = f"{turn.text}\n\n{call.sender.place}"
+            closings.append(Push(config, call.sender, turn).aside(text))
+        return None
+    wait = config.reply_wait if turn else out and out.wait or config.timeout
     end = time.monotonic() + WAIT_LIMIT  # for the whole call: below the hook's own timeout
     answers: list[Answer] = []
     with Conversation(state, call.sender, 0, closings.append, watch(call)) as talk:
         for number, question in enumerate(call.questions, 1):
             deliver_later(state, closings)
-            talk.timeout = min(out and out.wait or config.timeout, end - time.monotonic())
+            talk.timeout = min(wait, end - time.monotonic())
             answer = talk.ask(question, (number, len(call.questions))).answer
             if answer is None:
                 for given, asked in zip(answers, call.questions):
                     state.log.line(f"not handed over: {asked.text}", given.joined())
                 return None
             answers.append(answer)
-    return call.output(answers)
+    output: Json | None = call.output(answers)
+    return output
 
 def watch(call: Call) -> Callable[[], str]:
     """What tells how a call ended elsewhere, "" while the agent lives and nobody has decided."""
     pid, parent = os.environ.get("CLAUDE_PID", ""), os.getppid()
     agent = int(pid) if call.agent is AGENTS["claude"] and pid.isdecimal() else 0
     beside = call.payload["hook_event_name"] == "PermissionRequest"
-    transcript = Transcript(call) if beside else None
+    claude = call.agent is AGENTS["claude"]  # Codex 0.171 and DSH ask only after the hook
+    transcript = Transcript(call) if beside and claude else None
     def ended() -> str:
         if os.getppid() != parent or (agent and not alive(agent)):
             return "withdrawn"
@@ -3130,9 +3328,17 @@ def cmd_doctor(options: Options) -> None:
     if foreign:
         print(options.say("doctor_foreign", n=len(foreign), topic=shorten(config.topic)))
 
-HOOKS = (  # agent, its config file, the tools that ask, the events that answer
-    ("claude", "~/.claude/settings.json", "AskUserQuestion", ("PreToolUse", "PermissionRequest")),
-    ("codex", "~/.codex/hooks.json", "^request_user_input(_async)?$", ("PreToolUse",)))
+HOOKS: dict[str, tuple[str, dict[str, str]]] = {  # agent: its config file, {event: matcher}
+    "claude": ("~/.claude/settings.json", {
+        "PreToolUse": "AskUserQuestion", "PermissionRequest": "", "Elicitation": "", "Stop": ""}),
+    "codex": ("~/.codex/hooks.json", {
+        "PreToolUse": "^request_user_input(_async)?$", "PermissionRequest": "", "Stop": ""})}
+
+def hook_groups(state: State, agent: str) -> Json:
+    """What an agent's config has under `hooks`: {event: [group]}."""
+    hook = {"type": "command", "command": hook_line(state, agent), "timeout": HOOK_TIMEOUT}
+    return {event: [{**({"matcher": matcher} if matcher else {}), "hooks": [hook]}]
+            for event, matcher in HOOKS[agent][1].items()}
 
 def cmd_setup(options: Options) -> None:
     """Make the topic, save the config, and say what to do on the phone and for each agent."""
@@ -3149,49 +3355,71 @@ def cmd_setup(options: Options) -> None:
     config, options.lang = Config(state.home), resolve_lang(changes["lang"])
     print(options.say("setup_done", file=config.path, topic=config.topic), end="\n\n")
     print(options.say("setup_phone", server=config.server, topic=config.topic), end="\n\n")
-    for agent, file, tools, events in HOOKS:
+    for agent, (file, _) in HOOKS.items():
         print(options.say("setup_hooks", agent=AGENTS[agent].title, file=file))
-        hook = {"type": "command", "command": hook_line(state, agent), "timeout": HOOK_TIMEOUT}
-        groups = {event: [{"matcher": tools, "hooks": [hook]}] for event in events}
-        print_json({"hooks": groups}, indent=2, ensure_ascii=False)
+        print_json({"hooks": hook_groups(state, agent)}, indent=2, ensure_ascii=False)
         print()
     print(options.say("setup_dsh"))
     print(options.say("setup_next"))
 
-DSH_PLUGIN = r"""// Written by a4p.py: hands ask_user_question to a4p, and the answer to the model.
+DSH_PLUGIN = r"""// Written by a4p.py: hands questions, approvals and ends of turns to a4p.
 import { spawn } from 'node:child_process';
 export const name = 'a4p';
 export const inject = ['tools'];
 // Runs the hook in a process group of its own, so that an abort ends all of it.
-const ask = (command, payload, signal) => new Promise((resolve) => {
+const ask = (command, header, signal, more) => new Promise((resolve) => {
+  const payload = { agent: 'dsh', session_id: header?.id ?? '', cwd: header?.cwd ?? process.cwd(),
+    parent_session: header?.parentSession ?? null, ...more };
   const child = spawn('/bin/sh', ['-c', command],
     { cwd: payload.cwd, stdio: ['pipe', 'pipe', 'ignore'], detached: true });
   const stop = () => { try { process.kill(-child.pid, 'SIGTERM'); } catch { /* gone */ } };
   let out = '';
-  if (signal.aborted) stop();
-  signal.addEventListener('abort', stop);
+  if (signal?.aborted) stop();
+  signal?.addEventListener('abort', stop);
   child.stdin.on('error', () => {});
   child.on('error', () => resolve(null));
   child.stdout.on('data', (data) => { out += data; });
   child.on('close', () => {
-    signal.removeEventListener('abort', stop);
+    signal?.removeEventListener('abort', stop);
     try { resolve(JSON.parse(out)); } catch { resolve(null); }
   });
   child.stdin.end(JSON.stringify(payload));
 });
+const say = (agent, text) => text && agent.steer({ id: crypto.randomUUID(), role: 'user',
+  content: [{ type: 'text', text }], source: { kind: 'user' } });  // the words are the user's
 export function apply(ctx, config = {}) {
+  if (!config.command) return;
+  const seen = new Map();  // a call's arguments by its id, the last text by the session's
+  ctx.on('session/event', ({ header }, { type, data }) => {
+    if (type === 'tool/call') seen.set(data.callId, data.arguments);
+    if (type === 'tool/result') seen.delete(data.message?.toolCallId);
+    const parts = type === 'assistant/message' ? data.message?.content ?? [] : [];
+    const text = parts.map((part) => (part.type === 'text' ? part.text : '')).join('');
+    if (text) seen.set(header.id, text);
+  });
+  ctx.on('approval/request', async (req, next) => {
+    let given = {};
+    try { given = JSON.parse(seen.get(req.callId)); } catch { /* the reason must do */ }
+    const value = await ask(config.command, req.agent?.session?.header, req.signal, {
+      hook_event_name: 'PermissionRequest', tool_name: req.toolName,
+      tool_input: { reason: req.reason, ...given } });
+    const decision = value?.hookSpecificOutput?.decision;
+    if (decision?.behavior === 'deny') say(req.agent, decision.message);
+    return { allow: 'allowed-once', deny: 'rejected' }[decision?.behavior] ?? next();
+  });
+  ctx.on('agent/turn-stopping', async ({ agent, turn, signal }) => {
+    const { header } = agent.session;
+    say(agent, (await ask(config.command, header, signal, { hook_event_name: 'Stop',
+      turn_id: `${turn}`, last_assistant_message: seen.get(header.id) }))?.reason);
+  });
   ctx.on('tools/execute', async (exec, next) => {
     const header = exec.agent?.session?.header;
-    const ours = exec.name === 'ask_user_question' && config.command && !header?.parentSession;
-    if (!ours) return next();
-    const payload = {
-      hook_event_name: 'AskUserQuestion', agent: 'dsh', session_id: header?.id ?? '',
-      parent_session: null, cwd: header?.cwd ?? process.cwd(), tool_name: exec.name,
-      tool_use_id: exec.callId, tool_input: exec.arguments,
-    };
+    if (exec.name !== 'ask_user_question' || header?.parentSession) return next();
     const turn = exec.signal ?? new AbortController().signal;
     const card = new AbortController(), phone = new AbortController();
-    const asked = ask(config.command, payload, AbortSignal.any([turn, phone.signal])).then(
+    const asked = ask(config.command, header, AbortSignal.any([turn, phone.signal]), {
+      hook_event_name: 'AskUserQuestion', tool_name: exec.name, tool_use_id: exec.callId,
+      tool_input: exec.arguments }).then(
       (value) => Array.isArray(value?.answers) && { tapped: true, got: { isError: false, value,
         content: [{ type: 'text', text: JSON.stringify(value) }] } });
     if (!config.beside) return (await asked).got ?? next();
