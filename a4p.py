@@ -172,6 +172,7 @@ waiting_n | Waiting: {n}. | 等待中：{n} 个。
 waiting_row |   {id}  {agent}  {project}  {left} s left  {text} |   {id}  {agent}  {project}  还剩 {left} 秒  {text}
 ask_wait | Waiting for the phone: {left} s left (Ctrl-C withdraws) | 等待手机回复：还剩 {left} 秒（Ctrl-C 撤回）
 hook_hint | `a4p.py hook` is called by agents, with JSON on stdin - run: a4p.py setup | `a4p.py hook` 由 agent 调用，从标准输入读 JSON - 请运行：a4p.py setup
+mcp_call | {fault} - mend the call | {fault} - 请修正调用
 sent | Sent. | 已发送。
 no_answer | nobody answered in time | 没有人及时回答
 not_waiting | the question was released | 问题已放回终端
@@ -364,6 +365,7 @@ SETTINGS: dict[str, tuple[object, Any, str]] = {
     **dict.fromkeys(("user", "password"), ("", r"[^\r\n\0]*", "text of one line")),
     "share_token": (False, "True|False", "true or false"),
     "timeout": (60, (1, WAIT_LIMIT), f"seconds, 1 to {WAIT_LIMIT}"),
+    "mcp_timeout": (300, (1, WAIT_LIMIT), f"seconds, 1 to {WAIT_LIMIT}"),
     "reply_wait": (0, (0, WAIT_LIMIT), f"seconds, 0 to {WAIT_LIMIT}"),
     "priority": (4, "[1-5]", "1 to 5"),
     "lang": ("auto", "auto|en|zh", '"auto", "en" or "zh"'),
@@ -1803,6 +1805,13 @@ def need_topic(state: State) -> Config:
         raise UsageError("no_config")
     return state.config
 
+def publish_notice(state: State, title: str, text: str) -> None:
+    """Send a plain push; raises UsageError without a topic, Refused."""
+    config, ntfy = need_topic(state), Ntfy(state.config)
+    body = {"topic": config.topic, "message": cut_middle(text, MESSAGE_LIMIT - 500),
+            "title": cut_end(" ".join(title.split()) or "a4p", TITLE_LIMIT)}
+    within(PUBLISH_WAIT, lambda: ntfy.publish(body), ntfy.server)
+
 def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
     """The output for a call, None without all answers; `closings` gets what is to be published."""
     out, config = read_out(state.home), need_topic(state)
@@ -3163,6 +3172,201 @@ class Server:
             except (OSError, ValueError) as error:
                 self.log(f"poll request to {self.upstream} failed: {error}")
 
+# === MCP: ask_user for every client =========================================
+
+MCP_VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]  # by `initialize`
+MCP_LINE, MCP_CALLS = 1 << 24, 24  # bytes of a message; calls at once: ntfy.sh gives 30 streams
+MCP_PROGRESS, MCP_END = 10.0, 2.0  # seconds between notifications; to withdraw all at the end
+
+def record(**fields: Json) -> Json:
+    """The JSON schema of an object: what has no default is required, and nothing else may be."""
+    return {"type": "object", "properties": fields, "additionalProperties": False,
+            "required": [key for key, field in fields.items() if "default" not in field]}
+
+TEXT: Json = {"type": "string", "minLength": 0, "maxLength": 20_000}
+LABEL, FLAG, MAYBE = {**TEXT, "minLength": 1}, {"type": "boolean"}, {"type": ["string", "null"]}
+MCP_TOOLS: dict[str, Json] = {  # always loaded: else Claude Code 2.1.332 has to search for them
+    name: {"name": name, "description": told, "inputSchema": record(**given),
+           "outputSchema": record(**back), "annotations": {"readOnlyHint": True},
+           "_meta": {"anthropic/alwaysLoad": True}} for name, told, given, back in (
+        ("ask_user", "Ask the person you work for, and wait, perhaps for minutes. They see title, "
+         "description (text or JSON) and labels. You get the value that they chose, or null and "
+         "their words as reason; with timeout, no_client or cancelled nobody has decided.",
+         {"title": LABEL, "description": TEXT, "allowCustomInput": {**FLAG, "default": True},
+          "options": {"type": "array", "minItems": 1, "maxItems": 50, "items": record(
+              value=TEXT, label=LABEL, danger={**FLAG, "default": False}, priority={
+                  "type": "string", "enum": ["high", "medium", "low"], "default": "medium"})}},
+         {"value": MAYBE, "reason": MAYBE}),
+        ("notify_user", "Tell the person something on their phone; nothing comes back.",
+         {"message": LABEL, "title": {**TEXT, "default": ""}}, {"sent": FLAG}))}
+
+def check(value: Any, schema: Json, name: str = "arguments") -> None:
+    """Raise UsageError, with the field and why, where a call does not fit a schema of MCP_TOOLS."""
+    kind = {str: "string", bool: "boolean", list: "array", dict: "object"}.get(type(value), "")
+    bounds = [schema[key] for key in schema if key[:3] in ("min", "max")]
+    if (kind != schema.get("type") or value not in schema.get("enum", [value])
+            or bounds and not bounds[0] <= len(value) <= bounds[1]):
+        why = f"{plain(repr(value), 60)} does not fit {schema}" if schema else "is no field of it"
+        raise UsageError("mcp_call", fault=f"{name}: {why}")
+    for key in [*schema["required"], *value] if kind == "object" else ():
+        check(value.get(key), schema["properties"].get(key, {}), f"{name}.{plain(key, 60)}")
+    for at, row in enumerate(value if kind == "array" else ()):
+        check(row, schema["items"], f"{name}[{at}]")
+
+def dig(value: Any, *keys: str) -> Any:
+    """What `value` holds below these keys, None where it does not."""
+    found = value.get(keys[0]) if isinstance(value, dict) else None
+    return dig(found, *keys[1:]) if keys[1:] else found
+
+class Mcp:
+    """An MCP server on stdio, a message a line, with a thread for each call that waits."""
+
+    def __init__(self) -> None:
+        self.client: Any = {}  # what `initialize` told
+        self.calls: dict[str, Json] = {}  # that wait, by the id of the form for it
+        self.over, self.stdout = False, os.fdopen(os.dup(1), "wb")  # whose lines are never mixed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing but protocol gets out
+
+    def run(self, state: State) -> None:
+        """Serve until stdin ends or a signal comes, then withdraw all that waits."""
+        import contextlib
+        import json
+        on_signals(release)
+        with contextlib.suppress(Released):
+            sweep(state)
+            for line in iter(lambda: sys.stdin.buffer.readline(MCP_LINE), b""):
+                try:
+                    found = json.loads(line.strip() or "[]")
+                except (ValueError, RecursionError):
+                    found = ""
+                for message in found if isinstance(found, list) else [found]:
+                    self._take(message)
+        on_signals(ignore)
+        self.over, end = True, time.monotonic() + MCP_END  # clients kill a server that lingers
+        while self.calls and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def _send(self, **message: object) -> None:
+        import contextlib
+        with contextlib.suppress(OSError):  # the client is gone: stdin is about to end
+            self.stdout.write(encode({"jsonrpc": "2.0", **message}) + b"\n")
+            self.stdout.flush()
+
+    def _take(self, message: Any) -> None:
+        """Answer a request, start the thread of a call, hand over what a form came back with."""
+        key, method, params = (dig(message, name) for name in ("id", "method", "params"))
+        asked, name = dig(params, "protocolVersion"), dig(params, "name")
+        about = dig(params, "requestId") if method == "notifications/cancelled" else key
+        form = str(key) if method is None else f"form of {about!r}"
+        call, code, why = self.calls.get(form), 0, ""
+        if dig(message, "jsonrpc") != "2.0" or type(key) not in (str, int, type(None)):
+            code, key = -32700 if message == "" else -32600, None
+            why = f"no JSON-RPC 2.0 within {MCP_LINE} bytes"
+        elif key is None or method is None:
+            (call or {})["cancelled" if method else "form"] = message
+            return
+        elif method == "initialize":
+            self.client = params
+            result: Json = {"protocolVersion": asked if asked in MCP_VERSIONS else MCP_VERSIONS[-1],
+                            "serverInfo": {"name": "a4p", "version": VERSION},
+                            "capabilities": {"tools": {}}}
+        elif method in ("ping", "tools/list"):
+            result = {"tools": [*MCP_TOOLS.values()]} if method == "tools/list" else {}
+        elif method != "tools/call":
+            code, why = -32601, f"there is no method {plain(str(method), 60)}"
+        elif str(name) not in MCP_TOOLS:
+            code, why = -32602, f"there is no tool {plain(str(name), 60)}"
+        elif call or len(self.calls) >= MCP_CALLS:
+            code, why = -32000, f"{MCP_CALLS} calls wait already, or one with this id"
+        else:
+            self.calls[form] = call = {**message, "form_id": form, "at": time.monotonic()}
+            background(lambda: self._call(call, name, params.get("arguments")))
+            return
+        error = {"code": code, "message": why}
+        self._send(id=key, **({"error": error} if code else {"result": result}))
+
+    def _call(self, call: Json, name: str, given: Any) -> None:
+        state, told = State(), dig(self.client, "clientInfo")
+        agent = plain(str(dig(told, "title") or dig(told, "name") or "MCP"), 40)
+        try:
+            check(given, MCP_TOOLS[name]["inputSchema"])
+            if name == "ask_user":
+                value = self._ask(call, state, agent, **given)
+            else:
+                value = {"sent": True}
+                publish_notice(state, given.get("title") or agent, given["message"])
+            text, call["result"] = encode(value).decode(), {"structuredContent": value}
+        except Exception as error:
+            state.log.failure("mcp", error)
+            text, call["result"] = f"{type(error).__name__}: {error}", {"isError": True}
+        if not self._ended(call):
+            content = [{"type": "text", "text": text}]
+            self._send(id=call["id"], result={**call["result"], "content": content})
+        del self.calls[call["form_id"]]
+
+    def _ask(self, call: Json, state: State, agent: str, title: str, description: str,
+             options: Sequence[Json], allowCustomInput: bool = True) -> Json:
+        """Ask where the person is: on the phone; at home in the client's form, or on the page."""
+        import contextlib
+        import json
+        values = {row["label"]: row["value"] for row in options}
+        if len(values) < len(options):
+            raise UsageError("mcp_call", fault="arguments.options: two labels are the same")
+        with contextlib.suppress(ValueError, RecursionError):  # JSON is shown as `name: value`
+            rows = [": ".join(leaf) for leaf in leaves(json.loads(description)) if leaf[0]]
+            description = "\n".join(rows) or description
+        if not description.strip() or size(title) > TITLE_LIMIT - 50:  # more than a push's title
+            title, description = "", f"{title}\n\n{description}".strip()
+        question = Question("", title, description, words=allowCustomInput, options=[
+            Option(row["label"], "", row.get("priority", "medium"), row.get("danger", False))
+            for row in options])
+        outcome, out, config = Outcome("no_client"), read_out(state.home), state.config
+        seconds = out and out.wait or config.mcp_timeout
+        able = dig(self.client, "capabilities", "elicitation")
+        forms = able == {} or dig(able, "form") is not None
+        if config.topic and (out or not forms):
+            with contextlib.suppress(Refused), Conversation(
+                    state, Sender(agent, os.path.basename(os.getcwd())), seconds,
+                    lambda body: deliver_later(state, [body]), lambda: self._ended(call)) as talk:
+                talk.inbox.opened.wait(OPEN_WAIT)
+                state.log.line(f"mcp: {agent} calls {talk.inbox.refusal or ''}")
+                outcome = talk.ask(question) if out or talk.inbox.embedded else outcome
+        if forms and outcome.state in ("no_client", "released"):
+            outcome = self._elicit(call, question, config.lang, seconds)
+        nobody = outcome.state if outcome.state in ("timeout", "no_client") else "cancelled"
+        given = outcome.answer or Answer([], nobody)
+        return {"value": next(map(values.get, given.selected), None), "reason": given.text or None}
+
+    def _ended(self, call: Json) -> str:
+        """The state to end with, "" while the call waits, of which the client hears."""
+        token, past = dig(call, "params", "_meta", "progressToken"), time.monotonic() - call["at"]
+        if token is not None and past >= call.get("told", 0) + MCP_PROGRESS:
+            call["told"] = past
+            self._send(method="notifications/progress", params={
+                "progressToken": token, "progress": round(past)})
+        return "withdrawn" if self.over or "cancelled" in call else ""
+
+    def _elicit(self, call: Json, question: Question, lang: str, seconds: float) -> Outcome:
+        state, end, form = "", time.monotonic() + seconds, {"type": "string"}
+        fields: Json = {"option": {**form, "title": say(lang, "reply"), "enum": question.labels}}
+        if question.words:  # its name sorts first: in Codex no form can end on an empty text
+            fields["custom"] = {**form, "title": say(lang, "words")}
+        self._send(id=call["form_id"], method="elicitation/create", params={
+            "message": f"{question.header}\n\n{question.text}".strip(), "requestedSchema": {
+                "type": "object", "properties": fields,
+                "required": [] if question.words else ["option"]}})
+        while not state and "form" not in call:
+            time.sleep(TICK)
+            state = self._ended(call) or ("timeout" if time.monotonic() >= end else "")
+        if state:
+            self._send(method="notifications/cancelled", params={"requestId": call["form_id"]})
+        result = dig(call.get("form"), "result")
+        content = dig(result, "content") if dig(result, "action") == "accept" else None
+        answer = Answer([label for label in question.labels if label == dig(content, "option")],
+                        str(dig(content, "custom") or "").strip() * question.words)
+        state = "answered" if answer.joined() else state or ("released" if result else "no_client")
+        return Outcome(state, answer if answer.joined() else None)
+
 # === Setting up: hook lines, DSH's plugin ===================================
 
 def hook_line(state: State, agent: str) -> str:
@@ -3288,11 +3492,7 @@ def show_left(options: Options, end: float) -> str:
 
 def cmd_notify(options: Options) -> None:
     """Send a plain push; raises Refused."""
-    config, ntfy = need_topic(options.state), Ntfy(options.state.config)
-    title = " ".join(options.title.split()) or "a4p"
-    body = {"topic": config.topic, "title": cut_end(title, TITLE_LIMIT),
-            "message": cut_middle(options.text, MESSAGE_LIMIT - 500)}
-    within(PUBLISH_WAIT, lambda: ntfy.publish(body), ntfy.server)
+    publish_notice(options.state, options.title, options.text)
     print(options.say("sent"))
 
 def cmd_log(options: Options) -> None:
@@ -3612,6 +3812,8 @@ COMMANDS: dict[str, tuple[Any, str, str, str, dict[str, str]]] = {
                   "--token [T]": "what clients must know; alone: one is made and kept",
                   "--base-url URL": "its URL as phones see it",
                   "--upstream https://ntfy.sh": "wake iOS phones; each push counts there"}),
+    "mcp": (lambda options: Mcp().run(options.state), "ask_user for any MCP client, on stdio",
+            "给任何 MCP 客户端的 ask_user", "a4p.py mcp", {}),
     "demo": (cmd_demo, "see it work, without account or network", "本机演示，无需账号和网络",
              "a4p.py demo --reply 3", {"--reply R": "answer by itself"}),
     "install": (cmd_install, "put a4p into an agent's config", "写入 agent 的配置",
@@ -3687,6 +3889,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     exit_status = main()
-    if sys.argv[1:2] == ["hook"]:
+    if sys.argv[1:2] in (["hook"], ["mcp"]):
         os._exit(exit_status)  # taking modules and threads down costs the agent 20 ms
     sys.exit(exit_status)
