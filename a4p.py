@@ -3231,6 +3231,7 @@ class Mcp:
         """Serve until stdin ends or a signal comes, then withdraw all that waits."""
         import contextlib
         import json
+        import threading
         on_signals(release)
         with contextlib.suppress(Released):
             sweep(state)
@@ -3243,7 +3244,7 @@ class Mcp:
                     self._take(message)
         on_signals(ignore)
         self.over, end = True, time.monotonic() + MCP_END  # clients kill a server that lingers
-        while self.calls and time.monotonic() < end:
+        while threading.active_count() > 1 and time.monotonic() < end:
             time.sleep(0.02)
 
     def _send(self, **message: object) -> None:
@@ -3258,10 +3259,9 @@ class Mcp:
         asked, name = dig(params, "protocolVersion"), dig(params, "name")
         about = dig(params, "requestId") if method == "notifications/cancelled" else key
         form = str(key) if method is None else f"form of {about!r}"
-        call, code, why = self.calls.get(form), 0, ""
+        call, code, why = self.calls.get(form), 0, f"no JSON-RPC 2.0 within {MCP_LINE} bytes"
         if dig(message, "jsonrpc") != "2.0" or type(key) not in (str, int, type(None)):
             code, key = -32700 if message == "" else -32600, None
-            why = f"no JSON-RPC 2.0 within {MCP_LINE} bytes"
         elif key is None or method is None:
             (call or {})["cancelled" if method else "form"] = message
             return
@@ -3282,8 +3282,8 @@ class Mcp:
             self.calls[form] = call = {**message, "form_id": form, "at": time.monotonic()}
             background(lambda: self._call(call, name, params.get("arguments")))
             return
-        error = {"code": code, "message": why}
-        self._send(id=key, **({"error": error} if code else {"result": result}))
+        answer = {"error": {"code": code, "message": why}} if code else {"result": result}
+        background(lambda: self._send(id=key, **answer)).join(0.01)  # a client may write much first
 
     def _call(self, call: Json, name: str, given: Any) -> None:
         state, told = State(), dig(self.client, "clientInfo")

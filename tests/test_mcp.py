@@ -725,6 +725,22 @@ def test_of_a_thousand_calls_some_wait_and_the_rest_are_refused(
     one.close()
 
 
+def test_a_client_may_write_a_thousand_calls_before_it_reads(home: Home) -> None:
+    process = subprocess.Popen([sys.executable, str(A4P), "mcp"], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE)
+    assert process.stdin and process.stdout
+    with process:
+        for key in range(1000):
+            process.stdin.write(json.dumps({
+                "jsonrpc": "2.0", "id": key, "method": "tools/call",
+                "params": {"name": "notify", "arguments": {"message": "x" * 200}}}).encode() + b"\n")
+        process.stdin.close()
+        answers = [json.loads(line) for line in process.stdout]
+        assert process.wait(SOON) == 0
+    assert sorted(answer["id"] for answer in answers) == list(range(1000))
+    assert {answer["error"]["code"] for answer in answers} == {-32602}
+
+
 def test_an_id_that_waits_already_is_refused(client: Start, phone: Phone) -> None:
     one = client()
     key = one.ask()
