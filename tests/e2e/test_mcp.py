@@ -110,7 +110,7 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path, home: Home,
 def test_a_tap_is_the_answer(agent: Start, phone: Phone) -> None:
     one = agent()
     push = phone.push()
-    assert re.match(r"(Claude|Codex): Which database\?", push["title"])
+    assert re.match(r"(Claude Code|Codex): Which database\?", push["title"])
     assert "shop" in push["message"].split("\n")[-1]  # the project
     phone.tap(push, 1)
     assert value(one.model.result()) == {"value": "lite", "reason": None}
