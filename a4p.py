@@ -1234,6 +1234,8 @@ class Conversation:
     TICK, returns the state to end with where the question was decided elsewhere, else "".
     `close_push` gets the publish that replaces a push when it is over."""
 
+    push: Push  # the one that waits, or waited last
+
     def __init__(self, state: State, sender: Sender, timeout: float,
                  close_push: Callable[[Json], object],
                  ended: Callable[[], str] = lambda: "") -> None:
@@ -1243,7 +1245,7 @@ class Conversation:
         self.ntfy = Ntfy(self.config)
         self.inbox = Inbox(self.ntfy, [self.config.topic + REPLY_SUFFIX, self.config.topic])
         self.seen: set[str] = set()
-        self.pushed: Push | None = None
+        self.waiting = False
 
     def __enter__(self) -> Conversation:
         return self
@@ -1257,67 +1259,62 @@ class Conversation:
         self.inbox.opened.wait(OPEN_WAIT)
         if self.inbox.refusal:
             raise self.inbox.refusal
-        push = Push(self.config, self.sender, question, place, self.inbox.embedded)
-        push.deadline = time.time() + self.timeout
+        push = self.push = Push(self.config, self.sender, question, place, self.inbox.embedded)
+        self._start_clock()
         push.compose()  # before anything is registered: it may be too big
-        self.pushed = push
+        self.waiting = True
         push.tag = self.pending.add({
             "id": push.id, "agent": self.sender.agent, "project": self.sender.project,
             "text": question.text[:300], "since": time.time(), "deadline": push.deadline,
             "title": push.title, "closing": push.closing("lost")}, question.labels)
         push.tagged = len(self.pending.live()) > 1
-        live, requests = self.inbox.live, self.inbox.requests
+        live, self.requests = self.inbox.live, self.inbox.requests  # what these bring is live
         body, ntfy = push.compose(), self.ntfy
         try:
             message = within(PUBLISH_WAIT - OPEN_WAIT, lambda: ntfy.publish(body), ntfy.server)
         except Refused as error:
             self.log.line(f"{push.id} {self.sender.agent} not delivered: {error}")
             if error.http not in (0, 200):  # refused: nothing can be on the phone
-                self.pending.drop(push.tag)
-                self.pushed = None
+                self.waiting = not self.pending.drop(push.tag)
             self._over("released")
             raise
         self.log.line(f"{push.id} {self.sender.agent} asks: {question.text}")
-        self.inbox.follow(message["id"], requests if live else 0)
+        self.inbox.follow(message["id"], self.requests if live else 0)
         import subprocess  # noqa: F401 (for the receipt: now, while only the person is awaited)
-        outcome = Wait(self, push, message["time"], requests).run()
+        self.pushed_at = message["time"]  # the server's clock, whole seconds
+        self.replayed: set[int] = set()  # later requests that brought what is older
+        self.asked_back = ""
+        outcome = self._wait()
         self._over(outcome.state, outcome.answer.joined() if outcome.answer else "")
         return outcome
 
-    def _over(self, state: str, answer: str = "") -> None:
-        push = self.pushed
-        if not push:
-            return
-        self.pending.drop(push.tag)
-        self.close_push(push.closing(state, answer))
-        if push.asides:
-            self.close_push({"topic": self.config.topic, "delete": push.id + "b"})
-        self.pushed = None  # last: a signal before this would leave the push alive
-        self.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
+    def _start_clock(self) -> None:
+        self.push.deadline, self.deadline = (clock() + self.timeout
+                                             for clock in (time.time, time.monotonic))
 
-class Wait:
-    """The wait for one push: which of the arriving events is its reply."""
-
-    def __init__(self, talk: Conversation, push: Push, pushed_at: int, requests: int) -> None:
-        self.talk, self.push = talk, push
-        self.pushed_at = pushed_at  # the server's clock, whole seconds
-        self.requests = requests  # those made before the push: what they bring is live
-        self.replayed: set[int] = set()  # later ones that brought what is older than the push
-        self.deadline = time.monotonic() + talk.timeout
-        self.asked_back = ""
-
-    def run(self) -> Outcome:
+    def _wait(self) -> Outcome:
         """Wait until the question is answered or ends otherwise."""
         while True:
-            event = self.talk.inbox.get(min(TICK, self.deadline - time.monotonic()))
+            event = self.inbox.get(min(TICK, self.deadline - time.monotonic()))
             outcome = self._consider(event) if event else None
             if outcome:
                 return outcome
-            state = self.talk.ended() if self.talk.pending.waits(self.push.tag) else "released"
+            state = self.ended() if self.pending.waits(self.push.tag) else "released"
             if not state and event is None and time.monotonic() >= self.deadline:
                 state = "timeout"
             if state:
                 return Outcome(state)
+
+    def _over(self, state: str, answer: str = "") -> None:
+        if not self.waiting:
+            return
+        push = self.push
+        self.pending.drop(push.tag)
+        self.close_push(push.closing(state, answer))
+        if push.asides:
+            self.close_push({"topic": self.config.topic, "delete": push.id + "b"})
+        self.waiting = False  # last: a signal before this would leave the push alive
+        self.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
 
     def _consider(self, event: Json) -> Outcome | None:
         """What one event means for the question; None while it still waits."""
@@ -1335,11 +1332,11 @@ class Wait:
         import re
         if self.requests < event["via"] and event["time"] < self.pushed_at:
             self.replayed.add(event["via"])
-        if event["id"] in self.talk.seen or event.get("topic") not in self.talk.inbox.topics:
+        if event["id"] in self.seen or event.get("topic") not in self.inbox.topics:
             return ""
-        self.talk.seen.add(event["id"])
+        self.seen.add(event["id"])
         title = str(event.get("title", ""))
-        if event["topic"] == self.talk.config.topic:
+        if event["topic"] == self.config.topic:
             if any(map(event.get, ("title", "tags", "click", "actions", "attachment"))):
                 return ""  # a push: ours, or somebody's
         elif re.fullmatch(ID_FORM, title):
@@ -1350,7 +1347,7 @@ class Wait:
 
     def _typed(self, event: Json, text: str) -> Outcome | None:
         """Words count for the question whose tag they start with, else for the only one."""
-        pending, push = self.talk.pending, self.push
+        pending, push = self.pending, self.push
         waiting = pending.live()
         if len(waiting) > 1:
             push.tagged = True  # from now on this question's tag has been seen, or will be
@@ -1379,15 +1376,15 @@ class Wait:
             file: Any = event["attachment"]
             if not file["type"].startswith("text/plain") or int(file["size"]) > REPLY_LIMIT:
                 raise ValueError("no text, or too much of it")
-            text = self.talk.ntfy.fetch(file["url"])[: REPLY_LIMIT + 3].decode("utf-8")
+            text = self.ntfy.fetch(file["url"])[: REPLY_LIMIT + 3].decode("utf-8")
         except (Refused, ValueError, TypeError, KeyError, AttributeError):
             self._aside(self.push.say("not_text"))
         else:
-            self.talk.inbox.events.put({**event, "id": event["id"] + "f", "message": text,
-                                        "attachment": None, "encoding": ""})
+            self.inbox.events.put({**event, "id": event["id"] + "f", "message": text,
+                                   "attachment": None, "encoding": ""})
 
     def _reply(self, text: str) -> Outcome | None:
-        question = self.push.question
+        question, push = self.push.question, self.push
         if fold(text) in DESK_WORDS and label_of(text, question.labels) is None:
             return Outcome("released")
         answer = question.read(text)
@@ -1396,22 +1393,20 @@ class Wait:
         if self.asked_back == fold(text) and question.words:
             return Outcome("answered", Answer([], text.strip()))
         self.asked_back = fold(text)
-        self.deadline = time.monotonic() + self.talk.timeout
-        self.push.deadline = time.time() + self.talk.timeout
-        self._aside(self.push.say("not_listed" if question.words else "only_listed",
-                                  reply=cut_end(text.strip(), 200),
-                                  marks="-".join(question.marks[:1] + question.marks[-1:])
-                                  or " / ".join(question.labels)))
+        self._start_clock()
+        marks = "-".join(question.marks[:1] + question.marks[-1:]) or " / ".join(question.labels)
+        self._aside(push.say("not_listed" if question.words else "only_listed",
+                             reply=cut_end(text.strip(), 200), marks=marks))
         return None
 
     def _aside(self, text: str, actions: Sequence[Json] = ()) -> None:
         """Tell the phone something, without holding up the wait."""
-        body = self.push.aside(text, actions)
+        body, question_id = self.push.aside(text, actions), self.push.id
         def publish() -> None:
             try:
-                self.talk.ntfy.publish(body)
+                self.ntfy.publish(body)
             except Refused as error:
-                self.talk.log.line(f"{self.push.id} could not ask back: {error}")
+                self.log.line(f"{question_id} could not ask back: {error}")
         background(publish)
 
 # === Agents: how each one asks and is answered ==============================
