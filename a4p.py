@@ -113,6 +113,9 @@ class Refused(A4pError):
         super().__init__(key, http=http, code=code, **values)
         self.http = http
 
+# What comes of taking other people's JSON for what it should be
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+
 class Released(BaseException):
     """A signal took the question away: no Exception, so that no handler keeps it."""
 
@@ -1377,7 +1380,7 @@ class Conversation:
             if not file["type"].startswith("text/plain") or int(file["size"]) > REPLY_LIMIT:
                 raise ValueError("no text, or too much of it")
             text = self.ntfy.fetch(file["url"])[: REPLY_LIMIT + 3].decode("utf-8")
-        except (Refused, ValueError, TypeError, KeyError, AttributeError):
+        except (Refused, *MALFORMED):
             self._aside(self.push.say("not_text"))
         else:
             self.inbox.events.put({**event, "id": event["id"] + "f", "message": text,
@@ -1678,13 +1681,29 @@ def finished(payload: Json, desk: str, lang: str) -> list[Question]:
         return []
     turn = payload.get("prompt_id") or payload.get("turn_id") or random_id(10)
     key = re.sub("[^a-zA-Z0-9]", "", f"{payload.get('session_id')}{turn}")[-99:]
-    text = str(payload.get("last_assistant_message") or say(lang, "finished"))
+    text = str(payload.get("last_assistant_message") or last_words(payload)
+               or say(lang, "finished"))
     if len(text) > TURN_SHOWN:
         part = re.match(rf"(?s).{{1,{TURN_SHOWN - 2}}}([.!?](?=\s)|[。！？\n])", text)
         text = (part[0].rstrip() if part else text[:TURN_SHOWN]) + " …"
     found = Question(key, say(lang, "finished"), text, [Option(say(lang, "done"))])
     found.hint, found.lettered = "go_on", True  # a number is for the agent to read
     return [found]
+
+def last_words(payload: Json) -> str:
+    """The assistant's last text in the transcript of Claude Code or Codex, "" without one."""
+    import contextlib
+    import json
+    words, path = "", str(payload.get("transcript_path"))
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 1_000_000))
+        for line in file:
+            with contextlib.suppress(*MALFORMED):
+                row = json.loads(line)
+                said = row.get("message") or row["payload"]
+                if said["role"] == "assistant":
+                    words = "".join(part.get("text", "") for part in said["content"]) or words
+    return words
 
 def go_on(call: Call, answers: Sequence[Answer]) -> Json | None:
     """Stop: the reply continues the session. Claude Code 2.1.332 tells the model that a hook says
@@ -1734,7 +1753,7 @@ class Transcript:
         if self.tool.encode() not in line and b"tool_result" not in line:
             return False
         found = False
-        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+        with contextlib.suppress(*MALFORMED):
             for block in json.loads(line)["message"]["content"]:
                 if block["type"] == "tool_use" and block["name"] == self.tool:
                     if self._leaves(block["input"]) == self.input:
