@@ -1944,60 +1944,66 @@ def run_deliver() -> int:
 
 # === QR code (ISO/IEC 18004) =====================================================================
 
-# Level L, versions 1..10: data codewords, error correction codewords of each block, blocks.
-QR_VERSIONS = ((19, 7, 1), (34, 10, 1), (55, 15, 1), (80, 20, 1), (108, 26, 1), (136, 18, 2),
-               (156, 20, 2), (194, 24, 2), (232, 30, 2), (274, 18, 4))
+# Level L, versions 1..6: data codewords, error correction codewords of each block, blocks.
+QR_VERSIONS = ((19, 7, 1), (34, 10, 1), (55, 15, 1), (80, 20, 1), (108, 26, 1), (136, 18, 2))
+QR_FORMAT = 0b111011111000100  # level L and the first mask, with their check bits
 QR_ANSI = "\x1b[38;5;231;48;5;16m{}\x1b[0m"  # white on black whatever the terminal's theme
 
 def qr_lines(data: str) -> list[str]:
     """Return the QR code of `data` as lines of text, each showing two rows of modules.
 
     The light modules are the drawn ones, which is right on a dark terminal; QR_ANSI.format(line)
-    is right on every terminal that has colours. Raises ValueError over 271 bytes of UTF-8.
+    is right on every terminal that has colours. Raises ValueError over 134 bytes of UTF-8.
 
     >>> len(qr_lines("http://192.0.2.7:8080/a4p-topic#t=token"))
     19
     """
-    rows = [[False] * 4 + row + [False] * 4 for row in qr_matrix(data.encode())]
-    quiet = [[False] * len(rows[0])] * 4
+    rows = [[0] * 4 + row + [0] * 4 for row in qr_matrix(data.encode())]
+    quiet = [[0] * len(rows[0])] * 4
     rows = quiet + rows + quiet + quiet[:1]  # the size is odd: one row more fills the last line
     return ["".join("█▀▄ "[2 * upper + lower] for upper, lower in zip(*pair))
             for pair in zip(rows[::2], rows[1::2])]
 
-def qr_matrix(data: bytes) -> list[list[bool]]:
-    """Return the rows of the smallest QR code that holds `data`; True is a dark module.
-
-    Raises ValueError over 271 bytes, the most that version 10 holds.
-    """
-    version, words = _qr_words(data)
+def qr_matrix(data: bytes) -> list[list[int]]:
+    """Return the rows of the smallest code of `data`; 1 is dark. ValueError over 134 bytes."""
+    if len(data) > 134:
+        raise ValueError(f"too long for a QR code: {len(data)} bytes, at most 134")
+    version = next(v for v, row in enumerate(QR_VERSIONS, 1) if len(data) + 2 <= row[0])
     size = 4 * version + 17
+    cells = _qr_fixed(size)
     columns = [x for x in range(size - 1, -1, -1) if x != 6]
     path = [(x, y if pair % 4 else size - 1 - y) for pair in range(0, size - 1, 2)
             for y in range(size) for x in columns[pair:pair + 2]]  # up, then down, and so on
-    fixed = _qr_patterns(version, size, 0)
+    words = _qr_words(data, *QR_VERSIONS[version - 1])
     bits = [word >> i & 1 for word in words for i in range(7, -1, -1)] + [0] * 7
-    cells = dict(zip([cell for cell in path if cell not in fixed], bits))
-    codes = []
-    for mask in range(8):
-        dark = {cell: bit ^ (_qr_masks(*cell)[mask] == 0) for cell, bit in cells.items()}
-        dark.update(_qr_patterns(version, size, mask))
-        codes.append([[dark[x, y] == 1 for x in range(size)] for y in range(size)])
-    return min(codes, key=_qr_penalty)
+    free = [cell for cell in path if cell not in cells]
+    cells.update({(x, y): bit ^ (x + y + 1) % 2 for (x, y), bit in zip(free, bits)})  # masked
+    return [[cells[x, y] for x in range(size)] for y in range(size)]
 
-def _qr_words(data: bytes) -> tuple[int, list[int]]:
-    """Return the version and all its codewords: the data, in turn from each block, the sums."""
-    if len(data) > 271:
-        raise ValueError(f"too long for a QR code: {len(data)} bytes, at most 271")
-    version = next(v for v, row in enumerate(QR_VERSIONS, 1) if len(data) + 2 + v // 10 <= row[0])
-    room, ecc, blocks = QR_VERSIONS[version - 1]
-    head = 2 + version // 10  # bytes: mode, length (8 bits, 16 in version 10), terminator
-    bits = (4 << 8 * head - 8 | len(data)) << 8 * len(data) | int.from_bytes(data, "big")
-    words = (bits << 4).to_bytes(len(data) + head, "big") + b"\xec\x11" * room  # then padding
-    cuts = [sum((room + k) // blocks for k in range(i)) for i in range(blocks + 1)]
-    parts = [words[cuts[i]:cuts[i + 1]] for i in range(blocks)]
-    sums = [_qr_remainder(part, ecc) for part in parts]
-    return version, [part[i] for table in (parts, sums) for i in range(len(table[-1]))
-                     for part in table if i < len(part)]
+def _qr_fixed(size: int) -> dict[tuple[int, int], int]:
+    """Return the modules that hold no data: finders, alignment, timing, format."""
+    squares = [(3, 3, "11010"), (3, size - 4, "11010"), (size - 4, 3, "11010")]
+    squares += [(size - 7, size - 7, "101")] * (size > 21)
+    cells = {(8, size - 8): 1}
+    for x, y, rings in squares:
+        reach = range(1 - len(rings), len(rings))
+        cells.update({(x + i, y + j): int(rings[max(abs(i), abs(j))])
+                      for i in reach for j in reach})
+    cells.update({cell: 1 - i % 2 for i in range(8, size - 8) for cell in ((i, 6), (6, i))})
+    for i in range(15):  # twice
+        first = (8, i + i // 6) if i < 8 else (15 - i - i // 9, 8)
+        second = (size - 1 - i, 8) if i < 8 else (8, size - 15 + i)
+        cells[first] = cells[second] = QR_FORMAT >> i & 1
+    return cells
+
+def _qr_words(data: bytes, room: int, ecc: int, blocks: int) -> list[int]:
+    """Return the codewords: the data, one from each block in turn, then their check words."""
+    head = int.from_bytes(bytes([4, len(data)]) + data, "big") << 4  # mode, length, terminator
+    words = head.to_bytes(len(data) + 2, "big") + b"\xec\x11" * room  # then padding
+    step = room // blocks
+    parts = [words[start:start + step] for start in range(0, room, step)]
+    checks = [_qr_remainder(part, ecc) for part in parts]
+    return [word for table in (parts, checks) for turn in zip(*table) for word in turn]
 
 def _qr_remainder(words: bytes, ecc: int) -> bytes:
     """Return the Reed-Solomon codewords of one block, over GF(256) with polynomial 0x11d."""
@@ -2013,50 +2019,6 @@ def _qr_remainder(words: bytes, ecc: int) -> bytes:
         factor = word ^ rest[0]
         rest = [a ^ times(b, factor) for a, b in zip([*rest[1:], 0], divisor[1:])]
     return bytes(rest)
-
-def _qr_bch(value: int, degree: int, divisor: int) -> int:
-    """Return value with its check bits appended, `degree` of them."""
-    rest = value << degree
-    for i in range(5, -1, -1):  # versions have 6 bits, formats 5
-        rest ^= (rest >> degree + i & 1) * divisor << i
-    return value << degree | rest
-
-def _qr_patterns(version: int, size: int, mask: int) -> dict[tuple[int, int], int]:
-    """Return the modules that hold no data: alignment, timing, finders, version, format."""
-    steps = {6, size - 7 if version > 1 else 6, (size - 1) // 2 if version > 6 else 6}
-    squares = [(x, y, "101") for x in steps for y in steps if abs(x - y) != size - 13]
-    squares += [(x, y, "11010") for x, y in ((3, 3), (3, size - 4), (size - 4, 3))]
-    cells = {}
-    for x, y, rings in squares:
-        reach = range(1 - len(rings), len(rings))
-        cells.update({(x + i, y + j): int(rings[max(abs(i), abs(j))])
-                      for i in reach for j in reach})
-    cells.update({cell: 1 - i % 2 for i in range(8, size - 8) for cell in ((i, 6), (6, i))})
-    for i in range(18 * (version > 6)):
-        x, y = size - 11 + i % 3, i // 3
-        cells[x, y] = cells[y, x] = _qr_bch(version, 12, 0x1F25) >> i & 1
-    for i in range(15):  # level and mask, twice
-        first = (8, i + i // 6) if i < 8 else (15 - i - i // 9, 8)
-        second = (size - 1 - i, 8) if i < 8 else (8, size - 15 + i)
-        cells[first] = cells[second] = (_qr_bch(8 | mask, 10, 0x537) ^ 0x5412) >> i & 1
-    return {**cells, (8, size - 8): 1}
-
-def _qr_masks(x: int, y: int) -> tuple[int, ...]:
-    """Return 0 for each of the eight masks that inverts the module."""
-    both, three = x * y % 2, x * y % 3
-    return ((x + y) % 2, y % 2, x % 3, (x + y) % 3, (x // 3 + y // 2) % 2, both + three,
-            (both + three) % 2, (x + y + three) % 2)
-
-def _qr_penalty(code: list[list[bool]]) -> int:
-    """Return how hard a code is to read: runs, finder look-alikes, squares, imbalance."""
-    import re
-    lines = ["".join(" #"[dark] for dark in line) for line in [*code, *zip(*code)]]
-    runs = sum(len(run) - 2 for line in lines for run in re.findall("#{5,}| {5,}", line))
-    alike = sum(len(re.findall("(?=# ### # {4}| {4}# ### #)", line)) for line in lines)
-    squares = sum(len(set(upper[i:i + 2] + lower[i:i + 2])) == 1
-                  for upper, lower in zip(code, code[1:]) for i in range(len(code) - 1))
-    dark = sum(map(sum, code)) * 100 / len(code) ** 2
-    return runs + 40 * alike + 3 * squares + 10 * int(abs(dark - 50) / 5)
 
 # === The answer page: what `serve` shows ====================================
 
@@ -3537,11 +3499,13 @@ def cmd_serve(options: Options) -> None:
 
 def show_link(options: Options, server: Server, host: str, token: str) -> None:
     """The link for the phone, as text and as a QR code; the token stands in the fragment."""
+    import contextlib
     base = options.base_url or server.url.replace(f"//{host}:", f"//{lan_address(host)}:")
     link = f"{base}/{options.state.config.topic}" + (f"#t={token}" if token else "")
-    print(options.say("serve_link", link=link))
+    print(options.say("serve_link", link=link), flush=True)
     form = QR_ANSI if sys.stdout.isatty() else "{}"
-    print("\n".join(map(form.format, qr_lines(link))), flush=True)
+    with contextlib.suppress(ValueError):  # too long for a code: the link alone
+        print("\n".join(map(form.format, qr_lines(link))), flush=True)
 
 def lan_address(host: str) -> str:
     """The address of this machine in its network, where `host` means all of them."""
