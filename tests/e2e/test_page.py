@@ -363,7 +363,7 @@ def test_an_approval_offers_its_buttons_and_no_words(visit: Visit, site: Site) -
 
 def test_no_key_grants_a_permission_that_is_not_in_focus(visit: Visit, site: Site) -> None:
     """A number meant for another window, or for the card that has just left, allows nothing."""
-    key = site.ask(kind="approval", header="Bash", text="make", custom=False, options=APPROVAL)
+    key = site.ask(kind="approval", header="Bash", text="make", options=APPROVAL)
     expect(visit.button("Allow")).to_be_visible()
     expect(visit.cards.locator(".mark")).to_have_count(0)
     for ignored in ("1", "2", "3", "0", "a", "A", "d", "y", "Enter", "Escape", "Space"):
@@ -373,8 +373,9 @@ def test_no_key_grants_a_permission_that_is_not_in_focus(visit: Visit, site: Sit
     visit.button("Always").focus()
     visit.page.keyboard.press("1")
     visit.page.keyboard.press("Enter")
-    assert site.replies(1) == [(key, "Always")]
+    expect(visit.cards.get_by_text("Sent: Always.")).to_be_visible()
     assert visit.posts == ["Always"]
+    assert site.replies(1) == [(key, "Always")]
 
 
 def test_a_key_for_a_question_behind_an_approval_goes_to_neither(visit: Visit, site: Site) -> None:
@@ -474,12 +475,17 @@ def test_the_keyboard_alone_is_enough(visit: Visit, site: Site) -> None:
     assert site.replies(2)[1] == (second, "Docker")
 
 
-def ask_from_a_script(site: Site, *words: str) -> subprocess.Popen[str]:
-    """Start `a4p.py ask` towards the site's topic."""
+def run_towards(site: Site, *words: str) -> subprocess.Popen[str]:
+    """Start a4p with these words towards the site's topic."""
     env = {**os.environ, "A4P_HOME": str(site.home), "A4P_SERVER": site.url,
            "A4P_TOPIC": site.topic, "A4P_TOKEN": site.token}
-    return subprocess.Popen([sys.executable, a4p.__file__, "ask", *words, "--json"], env=env,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, a4p.__file__, *words], env=env,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def ask_from_a_script(site: Site, *words: str) -> subprocess.Popen[str]:
+    """Start `a4p.py ask` towards the site's topic."""
+    return run_towards(site, "ask", *words, "--json")
 
 
 def test_the_answer_reaches_the_one_who_asked(visit: Visit, site: Site) -> None:
@@ -490,6 +496,27 @@ def test_the_answer_reaches_the_one_who_asked(visit: Visit, site: Site) -> None:
         assert json.loads(script.communicate(timeout=20)[0]) == {
             "selected": ["9090"], "text": None}
     expect(visit.recent.get_by_text("Answered: 9090")).to_be_visible()
+
+
+def test_a_hook_s_request_for_permission_is_granted_by_its_button(
+        visit: Visit, site: Site) -> None:
+    (site.home / "out").write_text("\n\n")
+    with run_towards(site, "hook", "claude") as hook:
+        assert hook.stdin
+        hook.stdin.write(json.dumps({
+            "session_id": str(uuid.uuid4()), "cwd": "/home/ada/shop", "prompt_id": "p1",
+            "permission_mode": "default", "hook_event_name": "PermissionRequest",
+            "tool_name": "Bash", "tool_input": {"command": "rm -rf / --no-preserve-root"}}))
+        hook.stdin.close()
+        hook.stdin = None
+        expect(visit.button("Allow ⚠ careful")).to_be_visible()
+        expect(visit.cards.locator(".mark")).to_have_count(0)
+        visit.page.keyboard.press("1")
+        visit.button("Allow").click()
+        output = json.loads(hook.communicate(timeout=20)[0])
+    assert output["hookSpecificOutput"]["decision"] == {"behavior": "allow"}
+    expect(visit.recent.get_by_text("Answered: Allow")).to_be_visible()
+    assert visit.posts == ["Allow"]
 
 
 def test_several_answers_and_words_reach_the_one_who_asked(
