@@ -2217,7 +2217,7 @@ const change = (item, what) => { set(item, what); draw(); };
 function draw() {  // brings the page to what the items say
   drawing = clearTimeout(drawing);
   if (!waiting.every(waits)) calm = Date.now() + 400;
-  const queue = $("#queue"), focused = queue.contains(document.activeElement);
+  const queue = $("#queue"), held = document.activeElement?.closest("article");
   const past = [...items.values()].filter(item => !waits(item));
   waiting = [...items.values()].filter(waits).sort((a, b) => a.time - b.time);
   const cards = waiting.map(item => item.card);
@@ -2230,7 +2230,7 @@ function draw() {  // brings the page to what the items say
     item.form.firstChild.disabled = item.busy;
     item.note.textContent = sent === undefined ? item.error : say("sent", sent);
   });
-  if (focused && !queue.contains(document.activeElement)) (cards[0] || $("main")).focus();
+  if (held && !held.isConnected) (cards[0] || $("main")).focus();
   past.slice(0, -20).forEach(item => items.delete(item.id));
   $("ul").replaceChildren(...past.slice(-20).reverse().map(over));
   document.title = waiting.length ? `(${waiting.length}) a4p` : "a4p";

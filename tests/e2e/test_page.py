@@ -475,6 +475,17 @@ def test_the_keyboard_alone_is_enough(visit: Visit, site: Site) -> None:
     assert site.replies(2)[1] == (second, "Docker")
 
 
+def test_an_answer_far_down_leaves_the_page_where_it_is(visit: Visit, site: Site) -> None:
+    keys = [site.ask(header=f"Number {number}") for number in range(5)]
+    expect(visit.cards).to_have_count(5)
+    visit.button("3 local only").last.click()
+    expect(visit.cards.last.get_by_text("Sent: local only.")).to_be_visible()
+    expect(visit.cards.first).not_to_be_focused()
+    assert visit.page.evaluate("scrollY") > 500
+    site.end(keys[4], "answered", "local only")
+    expect(visit.cards).to_have_count(4)
+
+
 def run_towards(site: Site, *words: str) -> subprocess.Popen[str]:
     """Start a4p with these words towards the site's topic."""
     env = {**os.environ, "A4P_HOME": str(site.home), "A4P_SERVER": site.url,
