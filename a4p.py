@@ -1961,60 +1961,66 @@ def run_deliver() -> int:
 
 # === QR code (ISO/IEC 18004) =====================================================================
 
-# Level L, versions 1..10: data codewords, error correction codewords of each block, blocks.
-QR_VERSIONS = ((19, 7, 1), (34, 10, 1), (55, 15, 1), (80, 20, 1), (108, 26, 1), (136, 18, 2),
-               (156, 20, 2), (194, 24, 2), (232, 30, 2), (274, 18, 4))
+# Level L, versions 1..6: data codewords, error correction codewords of each block, blocks.
+QR_VERSIONS = ((19, 7, 1), (34, 10, 1), (55, 15, 1), (80, 20, 1), (108, 26, 1), (136, 18, 2))
+QR_FORMAT = 0b111011111000100  # level L and the first mask, with their check bits
 QR_ANSI = "\x1b[38;5;231;48;5;16m{}\x1b[0m"  # white on black whatever the terminal's theme
 
 def qr_lines(data: str) -> list[str]:
     """Return the QR code of `data` as lines of text, each showing two rows of modules.
 
     The light modules are the drawn ones, which is right on a dark terminal; QR_ANSI.format(line)
-    is right on every terminal that has colours. Raises ValueError over 271 bytes of UTF-8.
+    is right on every terminal that has colours. Raises ValueError over 134 bytes of UTF-8.
 
     >>> len(qr_lines("http://192.0.2.7:8080/a4p-topic#t=token"))
     19
     """
-    rows = [[False] * 4 + row + [False] * 4 for row in qr_matrix(data.encode())]
-    quiet = [[False] * len(rows[0])] * 4
+    rows = [[0] * 4 + row + [0] * 4 for row in qr_matrix(data.encode())]
+    quiet = [[0] * len(rows[0])] * 4
     rows = quiet + rows + quiet + quiet[:1]  # the size is odd: one row more fills the last line
     return ["".join("█▀▄ "[2 * upper + lower] for upper, lower in zip(*pair))
             for pair in zip(rows[::2], rows[1::2])]
 
-def qr_matrix(data: bytes) -> list[list[bool]]:
-    """Return the rows of the smallest QR code that holds `data`; True is a dark module.
-
-    Raises ValueError over 271 bytes, the most that version 10 holds.
-    """
-    version, words = _qr_words(data)
+def qr_matrix(data: bytes) -> list[list[int]]:
+    """Return the rows of the smallest code of `data`; 1 is dark. ValueError over 134 bytes."""
+    if len(data) > 134:
+        raise ValueError(f"too long for a QR code: {len(data)} bytes, at most 134")
+    version = next(v for v, row in enumerate(QR_VERSIONS, 1) if len(data) + 2 <= row[0])
     size = 4 * version + 17
+    cells = _qr_fixed(size)
     columns = [x for x in range(size - 1, -1, -1) if x != 6]
     path = [(x, y if pair % 4 else size - 1 - y) for pair in range(0, size - 1, 2)
             for y in range(size) for x in columns[pair:pair + 2]]  # up, then down, and so on
-    fixed = _qr_patterns(version, size, 0)
+    words = _qr_words(data, *QR_VERSIONS[version - 1])
     bits = [word >> i & 1 for word in words for i in range(7, -1, -1)] + [0] * 7
-    cells = dict(zip([cell for cell in path if cell not in fixed], bits))
-    codes = []
-    for mask in range(8):
-        dark = {cell: bit ^ (_qr_masks(*cell)[mask] == 0) for cell, bit in cells.items()}
-        dark.update(_qr_patterns(version, size, mask))
-        codes.append([[dark[x, y] == 1 for x in range(size)] for y in range(size)])
-    return min(codes, key=_qr_penalty)
+    free = [cell for cell in path if cell not in cells]
+    cells.update({(x, y): bit ^ (x + y + 1) % 2 for (x, y), bit in zip(free, bits)})  # masked
+    return [[cells[x, y] for x in range(size)] for y in range(size)]
 
-def _qr_words(data: bytes) -> tuple[int, list[int]]:
-    """Return the version and all its codewords: the data, in turn from each block, the sums."""
-    if len(data) > 271:
-        raise ValueError(f"too long for a QR code: {len(data)} bytes, at most 271")
-    version = next(v for v, row in enumerate(QR_VERSIONS, 1) if len(data) + 2 + v // 10 <= row[0])
-    room, ecc, blocks = QR_VERSIONS[version - 1]
-    head = 2 + version // 10  # bytes: mode, length (8 bits, 16 in version 10), terminator
-    bits = (4 << 8 * head - 8 | len(data)) << 8 * len(data) | int.from_bytes(data, "big")
-    words = (bits << 4).to_bytes(len(data) + head, "big") + b"\xec\x11" * room  # then padding
-    cuts = [sum((room + k) // blocks for k in range(i)) for i in range(blocks + 1)]
-    parts = [words[cuts[i]:cuts[i + 1]] for i in range(blocks)]
-    sums = [_qr_remainder(part, ecc) for part in parts]
-    return version, [part[i] for table in (parts, sums) for i in range(len(table[-1]))
-                     for part in table if i < len(part)]
+def _qr_fixed(size: int) -> dict[tuple[int, int], int]:
+    """Return the modules that hold no data: finders, alignment, timing, format."""
+    squares = [(3, 3, "11010"), (3, size - 4, "11010"), (size - 4, 3, "11010")]
+    squares += [(size - 7, size - 7, "101")] * (size > 21)
+    cells = {(8, size - 8): 1}
+    for x, y, rings in squares:
+        reach = range(1 - len(rings), len(rings))
+        cells.update({(x + i, y + j): int(rings[max(abs(i), abs(j))])
+                      for i in reach for j in reach})
+    cells.update({cell: 1 - i % 2 for i in range(8, size - 8) for cell in ((i, 6), (6, i))})
+    for i in range(15):  # twice
+        first = (8, i + i // 6) if i < 8 else (15 - i - i // 9, 8)
+        second = (size - 1 - i, 8) if i < 8 else (8, size - 15 + i)
+        cells[first] = cells[second] = QR_FORMAT >> i & 1
+    return cells
+
+def _qr_words(data: bytes, room: int, ecc: int, blocks: int) -> list[int]:
+    """Return the codewords: the data, one from each block in turn, then their check words."""
+    head = int.from_bytes(bytes([4, len(data)]) + data, "big") << 4  # mode, length, terminator
+    words = head.to_bytes(len(data) + 2, "big") + b"\xec\x11" * room  # then padding
+    step = room // blocks
+    parts = [words[start:start + step] for start in range(0, room, step)]
+    checks = [_qr_remainder(part, ecc) for part in parts]
+    return [word for table in (parts, checks) for turn in zip(*table) for word in turn]
 
 def _qr_remainder(words: bytes, ecc: int) -> bytes:
     """Return the Reed-Solomon codewords of one block, over GF(256) with polynomial 0x11d."""
@@ -2031,163 +2037,94 @@ def _qr_remainder(words: bytes, ecc: int) -> bytes:
         rest = [a ^ times(b, factor) for a, b in zip([*rest[1:], 0], divisor[1:])]
     return bytes(rest)
 
-def _qr_bch(value: int, degree: int, divisor: int) -> int:
-    """Return value with its check bits appended, `degree` of them."""
-    rest = value << degree
-    for i in range(5, -1, -1):  # versions have 6 bits, formats 5
-        rest ^= (rest >> degree + i & 1) * divisor << i
-    return value << degree | rest
-
-def _qr_patterns(version: int, size: int, mask: int) -> dict[tuple[int, int], int]:
-    """Return the modules that hold no data: alignment, timing, finders, version, format."""
-    steps = {6, size - 7 if version > 1 else 6, (size - 1) // 2 if version > 6 else 6}
-    squares = [(x, y, "101") for x in steps for y in steps if abs(x - y) != size - 13]
-    squares += [(x, y, "11010") for x, y in ((3, 3), (3, size - 4), (size - 4, 3))]
-    cells = {}
-    for x, y, rings in squares:
-        reach = range(1 - len(rings), len(rings))
-        cells.update({(x + i, y + j): int(rings[max(abs(i), abs(j))])
-                      for i in reach for j in reach})
-    cells.update({cell: 1 - i % 2 for i in range(8, size - 8) for cell in ((i, 6), (6, i))})
-    for i in range(18 * (version > 6)):
-        x, y = size - 11 + i % 3, i // 3
-        cells[x, y] = cells[y, x] = _qr_bch(version, 12, 0x1F25) >> i & 1
-    for i in range(15):  # level and mask, twice
-        first = (8, i + i // 6) if i < 8 else (15 - i - i // 9, 8)
-        second = (size - 1 - i, 8) if i < 8 else (8, size - 15 + i)
-        cells[first] = cells[second] = (_qr_bch(8 | mask, 10, 0x537) ^ 0x5412) >> i & 1
-    return {**cells, (8, size - 8): 1}
-
-def _qr_masks(x: int, y: int) -> tuple[int, ...]:
-    """Return 0 for each of the eight masks that inverts the module."""
-    both, three = x * y % 2, x * y % 3
-    return ((x + y) % 2, y % 2, x % 3, (x + y) % 3, (x // 3 + y // 2) % 2, both + three,
-            (both + three) % 2, (x + y + three) % 2)
-
-def _qr_penalty(code: list[list[bool]]) -> int:
-    """Return how hard a code is to read: runs, finder look-alikes, squares, imbalance."""
-    import re
-    lines = ["".join(" #"[dark] for dark in line) for line in [*code, *zip(*code)]]
-    runs = sum(len(run) - 2 for line in lines for run in re.findall("#{5,}| {5,}", line))
-    alike = sum(len(re.findall("(?=# ### # {4}| {4}# ### #)", line)) for line in lines)
-    squares = sum(len(set(upper[i:i + 2] + lower[i:i + 2])) == 1
-                  for upper, lower in zip(code, code[1:]) for i in range(len(code) - 1))
-    dark = sum(map(sum, code)) * 100 / len(code) ** 2
-    return runs + 40 * alike + 3 * squares + 10 * int(abs(dark - 50) / 5)
-
 # === The answer page: what `serve` shows ====================================
 
 PAGE = r"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
+<html lang="en"><meta charset="utf-8"><title>a4p</title><link rel="icon" href="data:,">
 <meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover">
-<title>a4p</title>
-<link rel="icon" href="data:,">
 <style>
-:root {
-  color-scheme: light dark;
+:root { color-scheme: light dark;
   --ground: light-dark(#f4f3f0, #121316); --card: light-dark(#fff, #1c1e22);
   --ink: light-dark(#1b1d21, #ececee); --soft: light-dark(#585d66, #a7abb4);
   --line: light-dark(#dcdad4, #31343a); --edge: light-dark(#83878f, #7b808a);
-  --press: light-dark(#eceff6, #272b33); --accent: light-dark(#1d56b8, #93b9ff);
-  --on: light-dark(#fff, #0d1a30); --bad: light-dark(#ae1f1a, #ff9f96);
-  --warm: light-dark(#7d4800, #f3c173); --good: light-dark(#1c6a3a, #86d5a2);
-}
-* { box-sizing: border-box; margin: 0; }
+  --accent: light-dark(#1d56b8, #93b9ff); --bad: light-dark(#ae1f1a, #ff9f96);
+  --warm: light-dark(#7d4800, #f3c173); --good: light-dark(#1c6a3a, #86d5a2); }
+* { box-sizing: border-box; min-width: 0; margin: 0; padding: 0; border: 0; font: inherit; }
 html { background: var(--ground); color: var(--ink); -webkit-text-size-adjust: 100%; }
-body { max-width: 42rem; margin: 0 auto; overflow-wrap: anywhere;
-  font: 1.0625rem/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
-  padding: max(1rem, env(safe-area-inset-top)) 1rem max(3rem, env(safe-area-inset-bottom)); }
-b, h2, .mark, .tag, .main, .send, .quiet, .card .short { font-weight: 600; }
-h1 { font-size: 1.125rem; }
-h2 { font-size: 1rem; margin: 2.25rem .25rem .75rem; color: var(--soft); }
-ul { list-style: none; padding: 0; }
-li { padding: .75rem .25rem; border-top: 1px solid var(--line); }
-a { color: var(--accent); display: block; padding: .75rem 0; }
-header { padding: 0 .25rem 1rem; }
-header, .head, .what { display: flex; flex: 1; flex-wrap: wrap; gap: 0 .75rem;
-  align-items: baseline; justify-content: space-between; }
-.connected::before { content: "●"; margin-right: .4em; color: var(--good); }
+body { max-width: 42rem; margin: 0 auto; font: 1.0625rem/1.45 system-ui; overflow-wrap: anywhere;
+  padding: max(.5rem, env(safe-area-inset-top)) 1rem max(3rem, env(safe-area-inset-bottom)); }
+b, h1, h2, .mark, .tag, .main, .quiet { font-weight: 600; }
+header, .head, .fill { display: flex; flex: 1; flex-wrap: wrap; gap: 0 .75rem;
+  align-items: baseline; justify-content: space-between; text-align: start; }
+header, #past h2, li { padding: .75rem .25rem; }
+li { list-style: none; border-top: 1px solid var(--line); }
+small, .soft, .head { color: var(--soft); font-size: .9375rem; font-variant-numeric: tabular-nums; }
 #empty { text-align: center; padding: 3.5rem 1rem; }
 #live { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+.connected::before { content: "●"; margin-right: .4em; color: var(--good); }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 1rem;
   padding: 1.125rem; margin-bottom: 1rem; box-shadow: 0 1px 2px #0001, 0 6px 20px #0001; }
-.card h2 { margin: .75rem 0 0; color: var(--accent); }
-.soft, .head, small { color: var(--soft); font-size: .9375rem; }
-.clock { font-variant-numeric: tabular-nums; }
-.text { white-space: pre-wrap; }
-.card .text { margin: .25rem 0 .625rem; }
-.card .short { font-size: 1.25rem; line-height: 1.4; }
+.card h2 { margin-top: .75rem; font-size: 1rem; }
+.text { white-space: pre-wrap; margin: .25rem 0 .5rem; }
+.card .short { font-size: 1.25rem; font-weight: 600; }
 pre { font: .9375rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
-fieldset { border: 0; padding: 0; min-width: 0; }
-fieldset:disabled { opacity: .55; }
-button, .row, .field { font: inherit; color: inherit; background: var(--card); width: 100%;
-  min-height: 3.25rem; padding: .625rem .875rem; border: 1px solid var(--edge);
-  border-radius: .75rem; touch-action: manipulation; }
-.row { display: flex; gap: .875rem; align-items: center; text-align: start; margin-top: .625rem; }
+button, .row, .field { background: var(--card); color: var(--ink); border: 1px solid var(--edge);
+  border-radius: 12px; width: 100%; min-height: 3.25rem; margin-top: .5rem; padding: .6rem .9rem; }
+.row { display: flex; gap: .875rem; align-items: center; text-align: center; }
 .row:has(:checked) { border-color: var(--accent); box-shadow: inset 0 0 0 1px var(--accent); }
 .row input { flex: none; width: 1.5rem; height: 1.5rem; accent-color: var(--accent); }
-.mark { min-width: 2rem; line-height: 2rem; border-radius: .5rem; text-align: center;
-  color: var(--accent); background: var(--press); }
-.what small { flex-basis: 100%; }
+.mark { background: var(--ground); border-radius: .5rem; min-width: 2rem; line-height: 2rem; }
+.fill small { flex-basis: 100%; }
 .tag { font-size: .8125rem; color: var(--soft); }
+.words { display: flex; gap: .5rem; align-items: end; }
+.words, .main, .note:not(:empty), .note + .quiet { margin-top: 1rem; }
+.main { color: var(--card); background: var(--accent); border-color: var(--accent); }
+.mark, .quiet, .card h2 { color: var(--accent); width: auto; }
 .high { color: var(--warm); }
 .answered { color: var(--good); }
 .danger { border-color: var(--bad); }
-.danger b, .danger .mark, .risk, .bad, .soon, .lost { color: var(--bad); }
-.words { display: grid; grid-template-columns: 1fr auto; gap: .375rem .5rem; }
-.words label, .words .field:last-child { grid-column: 1 / -1; }
-.main { color: var(--on); background: var(--accent); border-color: var(--accent); }
-.send, .quiet { width: auto; color: var(--accent); }
-.row ~ .words, .main, .note:not(:empty), .quiet, #key { margin-top: 1rem; }
+.danger b, .danger .mark, .bad, .soon, .lost, .card:not(.sent) .note { color: var(--bad); }
+.sent form, .card:not(.sent) .note + .quiet { display: none; }
+fieldset:disabled { opacity: .55; }
 :focus-visible, .row:has(:focus-visible) { outline: 3px solid var(--accent); outline-offset: 2px; }
-@media (hover: hover) { button:not(.main):hover, .row:hover { background: var(--press); } }
+@media (hover: hover) { button:not(.main):hover, .row:hover { background: var(--ground); } }
 </style>
 <header><h1>a4p</h1><p id="state" class="soft" role="status"></p></header>
 <main tabindex="-1">
 <form id="gate" class="card" hidden>
-<label for="key"></label><p class="soft" data-say="why"></p>
-<input id="key" class="field" autocomplete="off" autocapitalize="none" required>
-<button class="main" data-say="go"></button><nav></nav>
-</form>
+<label><b></b><br><small data-say="why"></small><input id="key" class="field" autocomplete="off"
+autocapitalize="none" required></label><button class="main" data-say="go"></button></form>
 <section id="queue"></section>
 <p id="empty" class="soft" data-say="empty" hidden></p>
-<section id="past" hidden><h2 data-say="recent"></h2><ul></ul></section>
-</main>
+<section id="past" hidden><h2 class="soft" data-say="recent"></h2><ul></ul></section></main>
 <p id="live" aria-live="polite"></p>
-<noscript>This page needs JavaScript. Without it, answer in the ntfy app.</noscript>
 <script>
-"use strict";
 const TEXT = {  // [English, Chinese]
-  connecting: ["Connecting", "正在连接"], connected: ["Connected", "已连接"],
-  lost: ["No connection, trying again", "连接已断开，正在重试"],
+  connected: ["Connected", "已连接"], lost: ["No connection, trying again", "连接已断开，正在重试"],
   queue: ["Waiting questions", "等待回答的问题"], recent: ["Recent", "最近"],
-  empty: ["Nothing is waiting. Questions appear here by themselves.",
-    "没有等待回答的问题。新问题会自动出现在这里。"], question: ["Question", "问题"],
-  approval: ["Approval", "请求许可"], place: ["{} of {}", "第 {} 个，共 {} 个"],
-  left: ["{} left", "剩余 {}"], high: ["high priority", "高优先级"],
+  empty: ["Nothing is waiting. New questions appear here.", "没有问题在等待，新问题会显示在这里。"],
+  question: ["Question", "问题"], place: ["{} of {}", "第 {} 个，共 {} 个"], send: ["Send", "发送"],
+  left: ["{} left", "剩余 {}"], high: ["high priority", "高优先级"], danger: ["careful", "请谨慎"],
   medium: ["medium priority", "中优先级"], low: ["low priority", "低优先级"],
-  danger: ["careful", "请谨慎"], several: ["Choose one or more", "可选一项或多项"],
-  submit: ["Submit", "提交"], other: ["Other", "其他"], words: ["Your answer", "你的回答"],
-  send: ["Send", "发送"], none: ["Choose an option or type an answer.", "请选择一项或输入回答。"],
+  several: ["Choose one or more", "可选一项或多项"], submit: ["Submit", "提交"],
+  other: ["Other", "其他"], words: ["Your answer", "你的回答"], again: ["Answer again", "重新回答"],
+  none: ["Choose an option or type an answer.", "请选择一项或输入回答。"], go: ["Continue", "继续"],
   sent: ["Sent: {}. Waiting for the agent.", "已发送：{}。等待代理接收。"],
-  again: ["Answer again", "重新回答"], offline: ["no connection", "没有连接"],
+  offline: ["no connection", "没有连接"], answered: ["Answered: {}", "已回答：{}"],
   failed: ["Not sent ({}). Please try again.", "未能发送（{}）。请重试。"],
-  answered: ["Answered: {}", "已回答：{}"], desk: ["Answered at the desk", "已在电脑前回答"],
-  timeout: ["Timed out, back at the terminal", "无人回答，已回到终端"],
+  desk: ["Answered at the desk", "已在电脑前回答"], topic: ["Topic", "主题"],
+  timeout: ["Timed out, back at the terminal", "无人回答，已回到终端"], token: ["Token", "令牌"],
   released: ["Back at the terminal", "已放回终端"], ended: ["No longer waiting", "已不再等待"],
-  topic: ["Topic", "主题"], token: ["Token", "令牌"], go: ["Continue", "继续"],
-  why: ["It stands in the link that the server shows: /topic#t=token",
-    "就在服务器显示的链接里：/主题#t=令牌"],
+  why: ["It stands in the server's link: /topic#t=token", "见服务器显示的链接：/主题#t=令牌"],
 };
 const zh = /^zh/i.test(navigator.language), $ = selector => document.querySelector(selector);
 const say = (key, ...parts) => TEXT[key][+zh].replace(/{}/g, () => parts.shift());
-const topic = location.pathname.slice(1).replace(/-response$/, "");
-const items = new Map();    // all that is shown, by question id or message id
-const seen = new Set();     // message ids: a reconnect replays what is known
-const changed = new Set();  // items to draw: a replay is drawn once
-const set = Object.assign;
-let store = {}, source, timer, delay = 1, skew = 0, calm = 0;  // skew and calm: milliseconds
+const topic = location.pathname.slice(1).replace(/-response$/, ""), set = Object.assign;
+const named = /^[\w-]{1,55}$/.test(topic);
+const items = new Map();  // all that is shown, by question id or message id, the latest last
+const seen = new Set();   // message ids: a reconnect replays what is known
+let store = {}, source, timer, drawing, waiting = [], delay = 1;  // delay: seconds
+let skew = 0, calm = 0;  // milliseconds: the server's clock less ours; when taps count again
 try { store = localStorage; } catch { }  // storage is off: the token lasts as long as the page
 function el(kind, ...kids) {  // what comes from outside becomes text, never markup or a property
   const [tag, ...names] = kind.split("."), node = document.createElement(tag);
@@ -2196,18 +2133,16 @@ function el(kind, ...kids) {  // what comes from outside becomes text, never mar
   if (!node.firstElementChild) node.dir = "auto";
   return node;
 }
-// --- The connection ---
 const bearer = () => store.a4pToken ? { Authorization: "Bearer " + store.a4pToken } : {};
-const useToken = text => { store.a4pToken = text.replace(/[^!-~]/g, ""); };
 const show = state => set($("#state"), { className: "soft " + state, textContent: say(state) });
+const soon = () => { drawing ||= setTimeout(draw, 20); };  // a replay is drawn once
 const later = (act, seconds) => { clearTimeout(timer); timer = setTimeout(act, seconds * 1000); };
 function connect() {
-  if (source) source.close();
-  show("connecting");
+  source?.close();
   later(lost, 15);
   const code = btoa(bearer().Authorization || "").replace(/=/g, "");
-  const auth = code && "&auth=" + code.replace(/[+]/g, "-").replace(/[/]/g, "_");
-  source = new EventSource(`/${topic},${topic}-response/sse?since=12h${auth}`);
+  const auth = code.replace(/[+]/g, "-").replace(/[/]/g, "_");
+  source = new EventSource(`/${topic},${topic}-response/sse?since=12h&auth=${auth}`);
   source.onmessage = event => { later(lost, 77); take(JSON.parse(event.data)); };
   source.onerror = lost;
   for (const name of ["open", "keepalive"]) source.addEventListener(name, event => {
@@ -2216,6 +2151,7 @@ function connect() {
     delay = 1;
     skew = JSON.parse(event.data).time * 1000 - Date.now();
     show("connected");
+    soon();
   });
 }
 async function lost() {
@@ -2225,142 +2161,114 @@ async function lost() {
   later(connect, delay);
   delay = Math.min(15, delay * 2);
   const answer = refused && await fetch(`/${topic}/auth`, { headers: bearer() }).catch(Object);
-  if ([401, 403].includes(answer.status)) gate("token");
+  if ([401, 403].includes(answer.status)) gate();
 }
-function gate(kind) {
-  const form = $("#gate"), key = $("#key");
+function gate() {  // asks for what is missing, the topic or the token
   clearTimeout(timer);
-  if (!form.hidden) return;
-  form.hidden = false;
-  $("#gate label").textContent = say(kind);
+  $("#gate").hidden = false;
+  $("#gate b").textContent = say(named ? "token" : "topic");
   $("#state").textContent = "";
-  set(key, kind === "token" ? { type: "password" } : { pattern: "[A-Za-z0-9_\\-]{1,55}" }).focus();
-  form.onsubmit = event => {
-    event.preventDefault();
-    if (kind === "topic") return location.assign("/" + key.value);
-    useToken(key.value);
-    key.value = "";
-    form.hidden = true;
-    connect();
-  };
+  set($("#key"), named ? { type: "password" } : { pattern: "[\\w\\-]{1,55}" }).focus();
 }
-// --- What arrives ---
 const epoch = seconds => Math.min(Number(seconds) || 0, 1e11);
 function take(m) {
   if (seen.has(m.id)) return;
   seen.add(m.id);
-  const id = m.sequence_id || m.id, a = Object(m.a4p), asked = items.get(m.title);
+  const id = String(m.topic === topic ? m.sequence_id || m.id : m.title), a = Object(m.a4p);
   const item = items.get(id) || { id, time: m.time };
-  if (/^message_/.test(m.event)) return change(item, { gone: true });  // deleted or cleared
+  const about = id.endsWith("b") && items.get(id.slice(0, -1));  // whom a word is about
+  if (item.card || about?.card) calm = Date.now() + 400;  // a second tap must not hit the next
+  soon();
+  if (/^message_/.test(m.event)) return items.delete(id);  // deleted or cleared
   if (m.event !== "message") return;
-  if (m.topic !== topic) return asked?.q && change(asked, { sent: m.message });
-  const back = items.get(id.replace(/b$/, ""));  // a word about a question: it waits again
-  if (back !== item && back?.q) return change(back, { sent: undefined, error: m.message,
-    until: epoch(a.deadline) });
-  items.set(id, Object.assign(item, { title: m.title, message: m.message }));
-  if (a.kind === "question" || a.kind === "approval") ask(item, a);
-  else if (a.kind === "end" || item.q) change(item, { end: a });
+  if (m.topic !== topic) return set(item, { sent: m.message });
+  const until = epoch(a.deadline), asks = a.kind === "question" || a.kind === "approval";
+  if (about?.card) return set(about, { until, sent: undefined, error: m.message });
+  items.delete(id);
+  items.set(id, item);
+  if (!item.card) set(item, { title: m.title, message: m.message });
+  if (asks && !item.end) ask(item, a);  // an old push may come after the end
+  else if (a.kind === "end" || item.card && !asks) item.end = a;
   else if (/^q[a-z2-7]{10}$/.test(id)) ask(item, { header: m.title, text: m.message });
-  else change(item, {});
 }
-function ask(item, a) {
-  if (item.end && !item.late) return;  // an old push that comes after the end
-  item.card?.remove();
-  const options = Array.isArray(a.options) ? a.options.map(Object) : [];
-  const marks = options.map((option, i) => String(Object(a.marks)[i] ?? i + 1));
+function ask(item, a) {  // makes the card, which keeps what is typed and checked until it ends
+  const options = Array.isArray(a.options) ? a.options.map(Object) : [], marks = Object(a.marks);
+  const header = String(a.header || say("question")), several = a.multi === true && options[0];
   const who = [a.agent, a.project, a.tag].filter(Boolean).join(" · ");
-  const header = String(a.header || say(a.kind === "approval" ? "approval" : "question"));
-  const several = a.multi === true && options.length > 0;
-  const q = { ...a, options, marks, who, header, several, words: a.custom || !options.length };
-  const until = epoch(a.deadline);
-  change(item, { q, until, card: null, end: null, sent: undefined, error: "" });
+  const rows = options.map((option, i) => row(item, option, String(marks[i] ?? i + 1), several));
+  const field = set(el("input.field"), { autocomplete: "off" });
+  const label = el("label.fill", el("span.soft", say(rows.length ? "other" : "words")), field);
+  const words = el("div.words", label, !several && el("button.quiet", say("send")));
+  const fields = el("fieldset", several && el("p.soft", say("several")), ...rows,
+    (a.custom || !rows.length) && words, several && el("button.main", say("submit")));
+  const form = set(el("form", fields), { onsubmit: event => {
+    event.preventDefault();
+    const chosen = [...form.querySelectorAll(":checked")].map(box => box.value).join(", ");
+    send(item, [chosen, field.value.trim()].filter(Boolean).join(": "));
+  } });
+  const clock = set(el("span"), { role: "timer" }), note = set(el("p.note"), { role: "status" });
+  const redo = el("button.quiet", say("again"));
+  redo.onclick = () => change(item, { sent: undefined });
+  const card = el("article.card", el("div.head", el("span", who), clock),
+    el("div.head", el("h2", header), a.of > 1 && el("span", say("place", a.n, a.of))),
+    prose(a.text), form, note, redo);
+  fields.ariaLabel = set(card, { tabIndex: -1 }).ariaLabel = header;
+  set(item, { card, clock, form, note, until: epoch(a.deadline), sent: undefined, error: "",
+    title: [who, header].filter(Boolean).join(" · "), message: a.text });
 }
-function change(item, what) {
-  if (item.card && (what.end || what.gone || what.sent !== undefined))
-    calm = Date.now() + 400;  // a second tap or key must not reach the next card
-  Object.assign(item, what);
-  if (!changed.size) setTimeout(() => { changed.forEach(draw); changed.clear(); tick(); }, 20);
-  changed.add(item);
+function row(item, option, mark, several) {
+  const { label, description, priority } = option, danger = option.danger === true;
+  const kind = danger ? ".row.danger" : ".row";
+  const inside = [mark && el("span.mark", mark), el("span.fill", el("b", label),
+    danger && el("span.tag.bad", "⚠ " + say("danger")),
+    ["high", "medium", "low"].includes(priority) && el("span.tag." + priority, say(priority)),
+    description && el("small", description))];
+  if (several)
+    return el("label" + kind, ...inside, set(el("input"), { type: "checkbox", value: mark }));
+  const onclick = () => Date.now() > calm && send(item, String(label));
+  return set(el("button" + kind, ...inside), { onclick, type: "button" });
 }
-// --- What is shown ---
-const cards = () => [...$("#queue").children].map(card => card.item);
-function draw(item) {
-  const { q, card } = item;
-  item.row?.remove();
-  if (q && !item.end && !item.gone) {
-    const next = cards().find(other => other.time > item.time);
-    if (!card) $("#queue").insertBefore(build(item, q), next ? next.card : null);
-    if (!card) $("#live").textContent = `${q.who}: ${q.text}`;
-    return item.refresh();
-  }
-  const focused = card?.contains(document.activeElement);
-  card?.remove();
-  item.card = null;
-  if (focused) ($("#queue article") || $("main")).focus();
-  if (item.gone) items.delete(item.id);
-  else $("ul").prepend(item.row = past(item));
+const left = item => item.until - (Date.now() + skew) / 1000;  // seconds
+const waits = item => item.card && !item.end && !(item.until && left(item) < -2);
+const change = (item, what) => { set(item, what); draw(); };
+function draw() {  // brings the page to what the items say
+  drawing = clearTimeout(drawing);
+  if (!waiting.every(waits)) calm = Date.now() + 400;
+  const queue = $("#queue"), held = document.activeElement?.closest("article");
+  const past = [...items.values()].filter(item => !waits(item));
+  waiting = [...items.values()].filter(waits).sort((a, b) => a.time - b.time);
+  const cards = waiting.map(item => item.card);
+  for (const card of [...queue.children]) if (!cards.includes(card)) card.remove();
+  waiting.forEach((item, i) => {
+    const { card, sent } = item, next = queue.children[i];
+    if (card !== next) $("#live").textContent = `${item.title}: ${item.message}`;
+    if (card !== next) queue.insertBefore(card, next);
+    card.classList.toggle("sent", sent !== undefined);
+    item.form.firstChild.disabled = item.busy;
+    item.note.textContent = sent === undefined ? item.error : say("sent", sent);
+  });
+  if (held && !held.isConnected) (cards[0] || $("main")).focus();
+  past.slice(0, -20).forEach(item => items.delete(item.id));
+  $("ul").replaceChildren(...past.slice(-20).reverse().map(over));
+  document.title = waiting.length ? `(${waiting.length}) a4p` : "a4p";
+  $("#empty").hidden = waiting.length > 0;
+  $("#past").hidden = !past.length;
+  tick();
 }
 function tick() {
-  for (const item of cards()) {
-    const left = Math.ceil(item.until - (Date.now() + skew) / 1000), s = Math.max(0, left);
-    const clock = (s < 3600 ? "" : Math.floor(s / 3600) + ":")
-      + new Date(s * 1000).toISOString().slice(14, 19);
+  if (!waiting.every(waits)) draw();
+  for (const item of waiting) {
+    const s = Math.max(0, Math.ceil(left(item)));
+    const clock = new Date(s * 1000).toISOString().slice(11, 19).replace(/^00:|^0/, "");
     item.clock.textContent = item.until ? say("left", clock) : "";
-    item.clock.classList.toggle("soon", s <= 15);
-    if (item.until && left < -2) change(item, { end: { state: "timeout" }, late: true });
+    item.clock.className = s > 15 ? "clock" : "clock soon";
   }
-  const waiting = cards().length, rows = [...$("ul").children];
-  rows.slice(20).forEach(row => { items.delete(row.item.id); row.remove(); });
-  document.title = waiting ? `(${waiting}) a4p` : "a4p";
-  $("#empty").hidden = waiting > 0;
-  $("#past").hidden = !rows.length;
 }
-function build(item, q) {
-  const note = set(el("p.note"), { role: "status" }), id = "words-" + item.id;
-  const words = q.words && set(el("input.field"), { id, autocomplete: "off" });
-  const rows = item.rows = q.options.map((option, i) => row(item, option, q.marks[i]));
-  const label = set(el("label.soft", say(rows.length ? "other" : "words")), { htmlFor: id });
-  const fields = el("fieldset", q.several && el("p.soft", say("several")), ...rows,
-    words && el("div.words", label, words, !q.several && el("button.send", say("send"))),
-    q.several && el("button.main", say("submit")));
-  const form = item.form = set(el("form", fields), { onsubmit: event => {
-    event.preventDefault();
-    const marks = rows.filter(row => row.control?.checked).map(row => row.mark).join(", ");
-    send(item, [marks, words && words.value.trim()].filter(Boolean).join(": "));
-  } });
-  const onclick = () => change(item, { sent: undefined });
-  const redo = set(el("button.quiet", say("again")), { onclick });
-  item.refresh = () => {
-    form.hidden = item.sent !== undefined;
-    redo.hidden = !form.hidden;
-    fields.disabled = item.busy;
-    note.classList.toggle("bad", !form.hidden);
-    note.textContent = form.hidden ? say("sent", item.sent) : item.error;
-  };
-  item.clock = set(el("span.clock"), { role: "timer" });
-  item.card = el("article.card", el("div.head", el("span", q.who), item.clock),
-    el("div.head", el("h2", q.header), q.of > 1 && el("span", say("place", q.n, q.of))),
-    prose(q.text), form, note, redo);
-  fields.ariaLabel = item.card.ariaLabel = q.header;
-  return set(item.card, { item, tabIndex: -1 });
-}
-function row(item, option, mark) {
-  const risk = option.danger === true, level = option.priority, kind = risk ? "row.danger" : "row";
-  const inside = [el("span.mark", mark), el("span.what", el("b", option.label),
-    risk && el("span.tag.risk", "⚠ " + say("danger")),
-    Object.hasOwn(TEXT, level) && el("span.tag." + level, say(level)),
-    option.description && el("small", option.description))];
-  const box = item.q.several && set(el("input"), { type: "checkbox" });
-  if (box) return set(el("label." + kind, ...inside, box), { mark });
-  const onclick = () => Date.now() > calm && send(item, String(option.label));
-  return set(el("button." + kind, ...inside), { mark, onclick, type: "button" });
-}
-function past(item) {
-  const { q, end } = item, title = q ? [q.who, q.header].filter(Boolean).join(" · ") : item.title;
-  const clock = new Date(item.time * 1000).toLocaleTimeString([], { timeStyle: "short" });
-  const state = end && Object.hasOwn(TEXT, end.state) ? end.state : "ended";
-  return set(el("li", el("div.head", el("b", title), el("span", clock)),
-    prose(q ? q.text : item.message), end && el("b." + state, say(state, end.answer))), { item });
+function over({ card, end, time, title, message }) {  // what is no longer waiting, as a row
+  const clock = new Date(time * 1000).toLocaleTimeString([], { timeStyle: "short" });
+  const how = end ? end.state : "timeout", state = Object.hasOwn(TEXT, how) ? how : "ended";
+  return el("li", el("div.head", el("b", title), el("span", clock)), prose(message),
+    (card || end) && el("b." + state, say(state, end?.answer)));
 }
 function prose(text) {
   try {
@@ -2376,49 +2284,43 @@ function yaml(value, line = "\n") {
   return rows.map(([key, inner]) => line + (Array.isArray(value)
     ? "- " + yaml(inner, deeper).trimStart() : key + ":" + yaml(inner, deeper))).join("");
 }
-// --- What is answered ---
 async function send(item, body) {
-  if (!body) return change(item, { error: say("none") });
   if (item.busy || item.sent !== undefined) return;
-  change(item, { busy: true, error: "" });
+  change(item, { busy: body !== "", error: body ? "" : say("none") });
+  if (!body) return;
   const url = `/${topic}-response?title=${encodeURIComponent(item.id)}`;
   const signal = AbortSignal.timeout(15000), headers = bearer();
   const answer = await fetch(url, { method: "POST", body, headers, signal }).catch(Object);
   if (answer.ok) take(await answer.json().catch(Object));  // once, though the stream has it too
-  if ([401, 403].includes(answer.status)) gate("token");
-  const error = say("failed", answer.status || say("offline"));
-  change(item, answer.ok ? { busy: false } : { busy: false, error });
+  if ([401, 403].includes(answer.status)) gate();
+  const error = answer.ok ? item.error : say("failed", answer.status || say("offline"));
+  change(item, { busy: false, error });
 }
 addEventListener("keydown", event => {
   const key = event.key.toUpperCase(), on = selector => event.target.closest(selector);
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
-  const first = cards().find(item => item.sent === undefined);
+  const first = waiting.find(item => item.sent === undefined);
   if (!first || first.busy || on("input:not([type=checkbox])")) return;
-  if (key === "ENTER" && !on("input, button, a")) first.form.requestSubmit();
-  first.rows.find(row => row.mark.toUpperCase() === key)?.click();
+  if (key === "ENTER" && !on("input, button")) first.form.requestSubmit();
+  const marks = [...first.card.querySelectorAll(".mark")];
+  marks.find(mark => mark.textContent.toUpperCase() === key)?.click();
 });
-// --- The start ---
 document.documentElement.lang = zh ? "zh-CN" : "en";
 $("#queue").ariaLabel = say("queue");
 document.querySelectorAll("[data-say]").forEach(n => { n.textContent = say(n.dataset.say); });
 addEventListener("hashchange", () => location.reload());  // a link with a token, opened here
 for (const name of ["online", "pageshow", "visibilitychange"]) addEventListener(name, event => {
-  if (document.hidden || event.persisted === false || !source || !$("#gate").hidden) return;
-  delay = 1;
-  connect();
+  if (!document.hidden && event.persisted !== false && $("#gate").hidden) connect();
 });
 const found = location.hash.replace(/^#(t=)?/, "").replace(/%[2-7][0-9a-f]/gi, decodeURIComponent);
-if (found) history.replaceState(null, "", location.pathname);
-if (found) useToken(found);
-const known = (store.a4pTopics || "").split(" ").filter(name => name && name !== topic);
-if (/^[-_A-Za-z0-9]{1,55}$/.test(topic)) {
-  store.a4pTopics = [topic, ...known].slice(0, 8).join(" ");
-  connect();
-  setInterval(tick, 1000);
-} else {
-  $("nav").append(...known.map(name => set(el("a", name), { href: "/" + name })));
-  gate("topic");
-}
+if (found) store.a4pToken = found.replace(/[^!-~]/g, "");
+history.replaceState(null, "", location.pathname);
+$("#gate").onsubmit = event => {
+  event.preventDefault();
+  location.replace((named ? "#t=" : "/") + encodeURIComponent($("#key").value));
+};
+setInterval(tick, 1000);
+(named ? connect : gate)();
 </script>
 """
 
@@ -3342,11 +3244,13 @@ def cmd_serve(options: Options) -> None:
 
 def show_link(options: Options, server: Server, host: str, token: str) -> None:
     """The link for the phone, as text and as a QR code; the token stands in the fragment."""
+    import contextlib
     base = options.base_url or server.url.replace(f"//{host}:", f"//{lan_address(host)}:")
     link = f"{base}/{options.state.config.topic}" + (f"#t={token}" if token else "")
-    print(options.say("serve_link", link=link))
+    print(options.say("serve_link", link=link), flush=True)
     form = QR_ANSI if sys.stdout.isatty() else "{}"
-    print("\n".join(map(form.format, qr_lines(link))), flush=True)
+    with contextlib.suppress(ValueError):  # too long for a code: the link alone
+        print("\n".join(map(form.format, qr_lines(link))), flush=True)
 
 def lan_address(host: str) -> str:
     """The address of this machine in its network, where `host` means all of them."""
