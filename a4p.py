@@ -283,9 +283,11 @@ def read_out(home: str) -> Out | None:
     wait = float(second) if second.replace(".", "", 1).isdecimal() else 0
     return Out(until, wait if 1 <= wait <= WAIT_LIMIT else None)
 
-def remove(path: str) -> bool:
-    """Unlink; True for the one caller that did it."""
+def remove(path: str, older: float = 0) -> bool:
+    """Unlink what was changed over `older` seconds ago; True for the one caller that did it."""
     try:
+        if older and time.time() - os.lstat(path).st_ctime <= older:
+            return False
         os.unlink(path)
     except OSError:
         return False
@@ -305,24 +307,34 @@ def make_dir(path: str) -> None:
     except OSError as error:
         raise A4pError("home_write", file=path, detail=error.strerror) from None
 
-def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> None:
+def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> bool:
     """Write atomically, 0600 under any umask, making the folder; raises A4pError.
 
-    `place` puts the draft there: os.link raises FileExistsError where another was faster.
+    `place` puts the draft there: False where os.link finds that another was faster.
     """
     make_dir(os.path.dirname(path))
     draft = f"{path}.{os.getpid()}.{random_id(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
+        with open(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
         place(draft, path)
     except FileExistsError:
-        raise
+        return False
     except OSError as error:
         raise A4pError("home_write", file=path, detail=error.strerror) from None
     finally:
         remove(draft)
+    return True
+
+def lock(file: Any) -> bool:
+    """Lock an open file until it is closed; False where another has, or where nothing can."""
+    try:
+        import fcntl
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
 
 def random_id(length: int) -> str:
     """`length` characters of a-z2-7 from the system's randomness, 5 bits each."""
@@ -373,8 +385,7 @@ SETTINGS: dict[str, tuple[object, Any, str]] = {
     "phone": ("", "|android|ios", '"", "android" or "ios"'),
     "proxy": ("", r"|\w+://\S+", "a proxy's http:// URL or empty"),
     "desk": ("wait", "wait|beside", '"wait" or "beside"')}
-ENVIRONMENT = {"A4P_SERVER": "server", "A4P_TOPIC": "topic", "A4P_TOKEN": "token",
-               "A4P_TIMEOUT": "timeout", "A4P_LANG": "lang"}
+ENVIRONMENT = ("A4P_SERVER", "A4P_TOPIC", "A4P_TOKEN", "A4P_TIMEOUT", "A4P_LANG")
 
 def setting_fits(key: str, value: Any) -> bool:
     """Whether `value` may stand as `key` in the config."""
@@ -394,18 +405,17 @@ class Config:
         self.stored, text = read_json(self.path)
         self.unknown = [key for key in self.stored if key not in SETTINGS]  # they are kept
         for key, (default, _, want) in SETTINGS.items():
-            vars(self)[key] = self.stored.get(key, default)
-            if key in self.stored and not setting_fits(key, self.stored[key]):
+            value, name = self.stored.get(key, default), "A4P_" + key.upper()
+            if not setting_fits(key, value):
                 line = re.split(rf'"{key}"\s*:', text)[0].count("\n") + 1
                 raise UsageError("config_value", file=self.path, line=line, name=key, want=want)
-        for name, key in ENVIRONMENT.items():
-            value: Any = os.environ.get(name, "")
-            if value and key == "timeout":
+            given: Any = os.environ.get(name) if name in ENVIRONMENT else None
+            if given and key == "timeout":
                 with contextlib.suppress(UsageError):  # what it must be is said below
-                    value = seconds_of(value)
-            if value and not setting_fits(key, value):
-                raise UsageError("env_value", name=name, want=SETTINGS[key][2])
-            vars(self)[key] = value or vars(self)[key]
+                    given = seconds_of(given)
+            if given and not setting_fits(key, given):
+                raise UsageError("env_value", name=name, want=want)
+            vars(self)[key] = given or value
         self.server: str = self.server.rstrip("/")
         self.lang: str = resolve_lang(self.lang)
 
@@ -442,30 +452,17 @@ def resolve_lang(lang: str) -> str:
         lang = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
     return "zh" if lang.lower().startswith("zh") else "en"
 
-def process_stamp(pid: int) -> str:
-    """What tells this process from a later one of the same pid; "" when it is gone."""
-    if sys.platform == "win32":
-        return "?"  # os.kill(pid, 0) would send Ctrl-C there
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return "" if fields[0] in (b"Z", b"X") else fields[19].decode()  # the time of its start
-    except (OSError, IndexError):
-        if os.path.exists("/proc/self/stat"):
-            return ""
-    import subprocess
-    return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True,
-                          timeout=5, check=False).stdout.strip()
-
 class Pending:
     """`pending/`: one small file for each question that waits now, on this host.
 
-    A file is named by its question's tag: making it claims the tag, without any lock. It stays
+    A file is named by its question's tag: making it claims the tag. The process that asks keeps
+    it locked, and so it can be seen to be gone, whatever its pid is used for since. The file stays
     for TAG_KEPT seconds as `.over`, so that a late reply to the tag is known as one.
     """
 
     def __init__(self, home: str) -> None:
         self.folder, self.taken = os.path.join(home, "pending"), os.path.join(home, "taken")
+        self._held: list[Any] = []
 
     def add(self, entry: Json, labels: Sequence[str] = ()) -> str:
         """Put the entry there as this process's; returns its tag, which no label starts with: a
@@ -474,20 +471,21 @@ class Pending:
         import socket
         avoided = {name.partition(".")[0] for name in list_dir(self.folder)}
         avoided |= {fold(label)[:length] for label in labels for length in (2, 3)}
-        entry.update(pid=os.getpid(), stamp=process_stamp(os.getpid()), host=socket.gethostname())
         turn = 0
         while True:
             turn += 1
             letter, *rest = os.urandom(2 if turn <= 10 else 3)
             tag = TAG_LETTERS[letter % len(TAG_LETTERS)] + "".join(str(2 + n % 8) for n in rest)
-            if tag in avoided and turn <= 20:
-                continue
-            text = json.dumps({**entry, "tag": tag})
-            try:
-                write_private(f"{self.folder}/{tag}.json", text, os.link)
-            except FileExistsError:
-                continue  # another question was faster
-            return tag
+            text = json.dumps({**entry, "tag": tag, "host": socket.gethostname()})
+            if (tag not in avoided or turn > 20) and write_private(
+                    f"{self.folder}/{tag}.json", text, self._place):
+                return tag
+
+    def _place(self, draft: str, path: str) -> None:
+        file = open(draft, encoding="utf-8")  # noqa: SIM115 (open for as long as this process is)
+        lock(file)
+        os.link(draft, path)
+        self._held.append(file)
 
     def waits(self, tag: str) -> bool:
         """Whether the entry is still there: `home` takes it away."""
@@ -506,52 +504,37 @@ class Pending:
         return os.path.exists(f"{self.folder}/{tag}.over")
 
     def entries(self) -> list[Json]:
-        """Every readable entry, the oldest first; those of other hosts left out."""
+        """Every readable entry of this host, the oldest first; `lives`: so does its process."""
         import json
         import socket
         found = []
-        for name in [name for name in list_dir(self.folder) if name.endswith(".json")]:
+        for name in list_dir(self.folder):
             try:
-                with open(f"{self.folder}/{name}", encoding="utf-8") as file:
+                with open(f"{self.folder}/{name}", "r+", encoding="utf-8") as file:
                     entry = json.loads(file.read(100_000))
-                if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
-                    found.append({**entry, "since": float(entry["since"])})
+                    if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
+                        since = float(entry["since"])
+                        found.append({**entry, "since": since, "lives": not lock(file)})
             except (OSError, ValueError, TypeError, KeyError, RecursionError):
                 continue  # going away just now, or not ours
         return sorted(found, key=lambda entry: (entry["since"], entry["tag"]))
 
     def live(self) -> list[Json]:
         """The entries whose process is there, the oldest first."""
-        return [entry for entry in self.entries() if self._lives(entry)]
+        return [entry for entry in self.entries() if entry["lives"]]
 
     def dead(self) -> list[Json]:
         """The entries left by processes that are gone, each handed to one caller only."""
-        forget(self.taken, "", TAKEN_KEPT)
-        forget(self.folder, ".over", TAG_KEPT)
-        return [entry for entry in self.entries()
-                if not self._lives(entry) and self.drop(entry["tag"])]
-
-    def _lives(self, entry: Json) -> bool:
-        pid, stamp = entry.get("pid"), entry.get("stamp")
-        return isinstance(pid, int) and bool(stamp) and process_stamp(pid) == stamp
+        for name in list_dir(self.taken):
+            remove(f"{self.taken}/{name}", TAKEN_KEPT)
+        for name in list_dir(self.folder):
+            if name.endswith(".over"):
+                remove(f"{self.folder}/{name}", TAG_KEPT)
+        return [entry for entry in self.entries() if not entry["lives"] and self.drop(entry["tag"])]
 
     def take(self, event_id: str) -> bool:
         """Claim one reply for good; True for one caller of all processes, ever."""
-        try:
-            write_private(f"{self.taken}/{event_id}", "", os.link)
-        except FileExistsError:
-            return False
-        return True
-
-def forget(folder: str, ending: str, kept: float) -> None:
-    """Remove what is older than `kept` seconds."""
-    for name in list_dir(folder):
-        path = f"{folder}/{name}"
-        try:
-            if name.endswith(ending) and time.time() - os.stat(path).st_mtime > kept:
-                os.unlink(path)
-        except OSError:
-            continue  # another process was faster
+        return write_private(f"{self.taken}/{event_id}", "", os.link)
 
 class State:
     """All of $A4P_HOME: `config` (raises UsageError when first read), `pending`, `log`."""
