@@ -599,12 +599,10 @@ class Question:
         more = [f"{(letters or ['A'])[0]}{n}" for n in range(1, 60)]
         return (letters + more)[: len(self.options)]
 
-    def read(self, reply: str) -> Answer | NotListed:
-        """What a reply means; words where none are allowed are NotListed."""
+    def read(self, reply: str) -> Answer | None:
+        """What a reply means; None for what is to be asked back, as are words if none may be."""
         answer = interpret(reply, self)
-        if isinstance(answer, Answer) and answer.text and not self.words:
-            return NotListed(reply)
-        return answer
+        return answer if answer and (self.words or not answer.text) else None
 
 class Approval(Question):
     """A request for permission: the first option allows, the last denies, one between allows
@@ -612,12 +610,12 @@ class Approval(Question):
 
     kind, hint = "approval", "may"
 
-    def read(self, reply: str) -> Answer | NotListed:
+    def read(self, reply: str) -> Answer | None:
         """What a reply means.
 
         >>> ask = Approval("", "", "", [Option("Allow"), Option("Deny")])
-        >>> ask.read("OK"), ask.read("不"), ask.read("yes but"), ask.read("1").marks
-        (Answer(['Allow'], ''), Answer(['Deny'], ''), Answer([], 'yes but'), '1')
+        >>> ask.read("OK"), ask.read("不"), ask.read("yes but"), ask.read("1")
+        (Answer(['Allow'], ''), Answer(['Deny'], ''), Answer([], 'yes but'), None)
         """
         for words, label in ((ALLOW_WORDS, self.labels[0]), (DENY_WORDS, self.labels[-1])):
             if fold(reply) in words:
@@ -639,12 +637,6 @@ class Answer:
     def joined(self) -> str:
         """For people: labels and words."""
         return ", ".join(filter(None, [*self.selected, self.text]))
-
-class NotListed:
-    """A reply that looks like a choice but is none: it is asked back. `marks` as typed."""
-
-    def __init__(self, marks: str) -> None:
-        self.marks = marks
 
 def fold(text: str) -> str:
     """For comparing only: NFKC, no emoji dressing, outer space or case; ③ and ❸ are 3.
@@ -677,30 +669,31 @@ def mark_of(text: str, form: str) -> str:
     >>> [mark_of(t, NUMBER) for t in ("第三个", "选十二", "３号", "二十一", "3 days", "4.5", "-3")]
     ['3', '12', '3', '21', '', '', '']
     """
-    import re
-    found = re.fullmatch(MARK.format(form=form) + CLOSING, fold(text))
-    mark = found["mark"] if found else ""
-    if form == NUMBER and mark:
-        tens, ten, ones = mark.translate(CHINESE_DIGITS).rpartition("十")
-        mark = str(int(f"{tens or 1}{ones or 0}" if ten else ones))
-    return mark
+    marks, words = leading_marks(fold(text), form)
+    return marks[0] if len(marks) == 1 and not words else ""
 
-def interpret(reply: str, question: Question) -> Answer | NotListed:
-    """What a reply text means: a label, a place on the list, or the person's own words.
+def leading_marks(text: str, form: str) -> tuple[list[str], str]:
+    """The marks of FORM that a text starts with, as a list shows them, and the words behind them.
 
-    >>> db = Question("", "", "", [Option("Docker"), Option("systemd"), Option("local only")])
-    >>> interpret("３", db), interpret("docker", db), interpret("3 days", db)
-    (Answer(['local only'], ''), Answer(['Docker'], ''), Answer([], '3 days'))
+    Words count only behind several marks, or behind one with a separator: "3 days" has none.
     """
-    label = label_of(reply, question.labels) or label_at(reply, question)
-    if label is not None:
-        return Answer([label])
-    reply = reply.strip()
-    if question.multi:
-        return interpret_multi(reply, question)
-    if question.options and not question.lettered and mark_of(reply, NUMBER):
-        return NotListed(reply)
-    return Answer([], reply)
+    import re
+    mark, separator = re.compile(MARK.format(form=form) + ENDS, re.I), re.compile(SEPARATOR, re.I)
+    marks, at, found = [], 0, mark.match(text)
+    while found:
+        name = fold(found["mark"]).upper()
+        if form == NUMBER:
+            tens, ten, ones = name.translate(CHINESE_DIGITS).rpartition("十")
+            name = str(int(f"{tens or 1}{ones or 0}" if ten else ones))
+        marks.append(name)
+        at = found.end()
+        between = separator.match(text, at)
+        found = mark.match(text, between.end()) if between else None
+    rest = text[at:]
+    words = re.sub(rf"^{CLOSING}$|^[\s,;:：，；、.。]+", "", rest)
+    parted = (len(marks) > 1 or re.match(r"\s*[,;:：，；、.。]", rest)
+              or text[at - 1: at] in ")）]】")
+    return (marks, words) if marks and (parted or not words) else ([], text)
 
 def label_of(text: str, labels: Sequence[str]) -> str | None:
     """The label that `text` is: to the letter, else the only one ignoring space, then case."""
@@ -710,52 +703,35 @@ def label_of(text: str, labels: Sequence[str]) -> str | None:
             return same[0]
     return None
 
-def label_at(mark: str, question: Question) -> str | None:
-    """The label at the place in the list that a mark names, else None."""
-    places = {mark.lower(): label for mark, label in zip(question.marks, question.labels)}
-    return places.get(mark_of(mark, LETTER if question.lettered else NUMBER))
+def interpret(reply: str, question: Question) -> Answer | None:
+    """What a reply text means: labels, places on the list, or the person's own words; None for a
+    number that the list does not have. Where several may be chosen, words may follow.
 
-def interpret_multi(reply: str, question: Question) -> Answer | NotListed:
-    """A reply where several may be chosen: `1,3`, labels, `1,3 and then words`, `2: words`.
-
+    >>> db = Question("", "", "", [Option("Docker"), Option("systemd"), Option("local only")])
+    >>> interpret("３", db), interpret("docker", db), interpret("3 days", db)
+    (Answer(['local only'], ''), Answer(['Docker'], ''), Answer([], '3 days'))
     >>> q = Question("", "", "", [Option("a1"), Option("b1"), Option("c1")], multi=True)
     >>> interpret("1、3", q), interpret("B1, c1", q), interpret("2: but later", q)
     (Answer(['a1', 'c1'], ''), Answer(['b1', 'c1'], ''), Answer(['b1'], 'but later'))
     """
     import re
-    words = ""
-    found = [label_of(part, question.labels) for part in re.split(r"\s*[,，、;；\n]\s*", reply)]
+    labels, multi, words = question.labels, question.multi, ""
+    found = [label_of(reply, labels)]
+    reply = reply.strip()
+    if None in found and multi:
+        found = [label_of(part, labels) for part in re.split(r"\s*[,，、;；\n]\s*", reply)]
     if None in found:
-        marks, words = leading_marks(fold(reply), question)
-        if words or not marks:  # the words come along as they were typed
-            marks, words = leading_marks(reply, question)
-        found = [label_at(mark, question) for mark in marks]
-        if not marks or (words and None in found):
+        form = LETTER if question.lettered else NUMBER
+        marks, words = leading_marks(fold(reply), form)
+        if multi and (words or not marks):  # the words come along as they were typed
+            marks, words = leading_marks(reply, form)
+        places = dict(zip(question.marks, labels))
+        found = [places.get(mark) for mark in marks]
+        single = len(found) == 1 and not words and (None not in found or form == NUMBER)
+        several = multi and found and not (words and None in found)
+        if not labels or not (single or several):
             return Answer([], reply)
-    if None in found:
-        return NotListed(reply)
-    return Answer([label for label in question.labels if label in found], words)
-
-def leading_marks(reply: str, question: Question) -> tuple[list[str], str]:
-    """The list marks that a reply starts with, and the words behind them.
-
-    Words count only behind several marks, or behind one with a separator: "3 days" has none.
-    """
-    import re
-    item = MARK.format(form=LETTER if question.lettered else NUMBER) + ENDS
-    mark, separator = re.compile(item, re.I), re.compile(SEPARATOR, re.I)
-    marks: list[str] = []
-    at, found = 0, mark.match(reply)
-    while found:
-        marks.append(found["mark"])
-        at = found.end()
-        between = separator.match(reply, at)
-        found = mark.match(reply, between.end()) if between else None
-    rest = reply[at:]
-    words = re.sub(rf"^{CLOSING}$|^[\s,;:：，；、.。]+", "", rest)
-    parted = (len(marks) > 1 or re.match(r"\s*[,;:：，；、.。]", rest)
-              or reply[at - 1: at] in ")）]】")
-    return (marks, words) if parted or not words else ([], reply)
+    return None if None in found else Answer([one for one in labels if one in found], words)
 
 # === The ntfy client ========================================================
 
