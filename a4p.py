@@ -295,10 +295,7 @@ def remove(path: str, older: float = 0) -> bool:
 
 def list_dir(folder: str) -> list[str]:
     """The names in a folder; none where it is not there."""
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
+    return [name for _, _, names in os.walk(folder) for name in names]
 
 def make_dir(path: str) -> None:
     """The folder, 0700 where it is new; raises A4pError."""
@@ -402,7 +399,8 @@ class Config:
         import contextlib
         import re
         self.path = os.path.join(home, "config.json")
-        self.stored, text = read_json(self.path)
+        self.stored: Json = {}
+        text = self._read()
         self.unknown = [key for key in self.stored if key not in SETTINGS]  # they are kept
         for key, (default, _, want) in SETTINGS.items():
             value, name = self.stored.get(key, default), "A4P_" + key.upper()
@@ -419,6 +417,21 @@ class Config:
         self.server: str = self.server.rstrip("/")
         self.lang: str = resolve_lang(self.lang)
 
+    def _read(self) -> str:
+        import json
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                text = file.read(1_000_000)
+            self.stored = dict(**json.loads(text))  # TypeError: no object
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise UsageError("config_read", file=self.path, detail=error.strerror) from None
+        except (ValueError, TypeError, RecursionError) as error:  # JSONDecodeError has a line
+            raise UsageError("config_json", file=self.path, line=getattr(error, "lineno", 1),
+                             detail=getattr(error, "msg", "no object")) from None
+        return text
+
     def __getattr__(self, key: str) -> Any:  # for mypy: the attributes are those of SETTINGS
         raise AttributeError(key)
 
@@ -427,24 +440,6 @@ class Config:
         import json
         self.stored.update(changes)
         write_private(self.path, json.dumps(self.stored, indent=2, ensure_ascii=False) + "\n")
-
-def read_json(path: str) -> tuple[Json, str]:
-    """The object in a JSON file and its text, both empty where there is none; UsageError."""
-    import json
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(1_000_000)
-        found = json.loads(text)
-        if not isinstance(found, dict):
-            raise ValueError("not an object")
-    except FileNotFoundError:
-        return {}, ""
-    except OSError as error:
-        raise UsageError("config_read", file=path, detail=error.strerror) from None
-    except (ValueError, RecursionError) as error:  # of these, JSONDecodeError alone has a line
-        raise UsageError("config_json", file=path, line=getattr(error, "lineno", 1),
-                         detail=getattr(error, "msg", error)) from None
-    return found, text
 
 def resolve_lang(lang: str) -> str:
     """"zh" or "en"; "auto" follows LC_ALL, LC_MESSAGES and LANG."""
@@ -763,16 +758,16 @@ def within(seconds: float, work: Callable[[], Any], server: str) -> Any:
     return done[0]
 
 class Ntfy:
-    """One ntfy server with one set of credentials. Everything raises Refused."""
+    """One ntfy server with one set of credentials. Everything raises Refused. It speaks HTTP by
+    itself: http.client and all that it imports cost a hook 45 ms and 6 MB."""
 
     def __init__(self, config: Config) -> None:
         import urllib.parse
-        self.server: str = config.server
+        self.server, self.proxy = config.server, config.proxy
         self.url = urllib.parse.urlsplit(self.server)
-        self.proxy: str = config.proxy
-        self.auth = credentials(f"{config.user}:{config.password}", config.token)
-        self.headers = {"User-Agent": "a4p/" + VERSION, "Content-Type": "application/json",
-                        "Connection": "close", **self.auth}
+        self.headers = {"Host": self.url.netloc, "User-Agent": "a4p/" + VERSION,
+                        "Connection": "close",
+                        **credentials(f"{config.user}:{config.password}", config.token)}
 
     def publish(self, body: Json) -> Json:
         """Publish JSON to the server's root; returns the message as the server stored it."""
@@ -788,95 +783,97 @@ class Ntfy:
     def poll(self, topics: Sequence[str], since: str) -> list[Json]:
         """The cached messages after `since` (an id, or epoch seconds)."""
         found = self._read("GET", f"/{','.join(topics)}/json?poll=1&since={since}")
-        return [event for event in map(event_of, found.split(b"\n")) if event]
+        return list(filter(None, map(event_of, found.split(b"\n"))))
 
     def fetch(self, url: str) -> bytes:
         """An attachment of this server."""
-        if not url.startswith(self.server + "/file/"):
+        import re
+        if not re.fullmatch(re.escape(self.server) + r"/file/[-.\w]+", url, re.A):
             raise Refused("no_ntfy", server=self.server)
         return self._read("GET", url[len(self.server):])
 
     def stream(self, topics: Sequence[str], since: str = "") -> Stream:
         """An open stream on `topics`; what came after the event `since`, too."""
-        path = f"/{','.join(topics)}/json?since={since or 'none'}"
-        return Stream(*self.open("GET", path, idle=SILENCE))
+        return self.open("GET", f"/{','.join(topics)}/json?since={since or 'none'}", idle=SILENCE)
 
-    def _read(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        response, _ = self.open(method, path, body)
+    def _read(self, method: str, path: str, body: bytes = b"") -> bytes:
+        response = self.open(method, path, body)
         try:
-            with response:
-                return bytes(response.read(LINE_LIMIT * 10))
-        except Exception as error:  # OSError, or http.client's IncompleteRead and its kin
+            return b"".join(response.pieces(LINE_LIMIT * 10))
+        except Exception as error:
             raise self._failure(error) from None
 
-    def open(self, method: str, path: str, body: bytes | None = None,
-             idle: float = CONNECT_WAIT) -> tuple[Any, Any]:
-        """The response, if it is 200, and its socket, which may be silent for `idle` seconds."""
+    def open(self, method: str, path: str, body: bytes = b"",
+             idle: float = CONNECT_WAIT) -> Stream:
+        """The response, if it is 200; its body may be silent for `idle` seconds."""
         proxy = self._proxy()
         try:
-            connection, start, headers = self._connect(proxy)
-            with connection.sock as sock:  # the response holds it open
+            sock, start, login = self._connect(proxy)
+            with sock:  # the response holds it open
                 sock.settimeout(idle)
-                connection.request(method, start + path, body, headers)
-                response = connection.getresponse()
+                headers = {**self.headers, **login, "Content-Length": len(body)}
+                response = Stream(sock, f"{method} {start}{path}", headers, body)
         except Exception as error:
             raise self._failure(error) from None
         if response.status != 200:
-            with response:
-                raise self._refusal(response)
-        return response, sock
+            raise self._refusal(response)
+        return response
 
     def _connect(self, proxy: str) -> tuple[Any, str, Json]:
-        """A connection, and the start of every path and the headers of a request on it."""
-        import http.client
+        """A connection, and the start of every path and the login of a request on it."""
+        import socket
         import urllib.parse
-        pair, _, via = proxy.rpartition("://")[2].rstrip("/").rpartition("@")
-        login = credentials(urllib.parse.unquote(pair), name="Proxy-Authorization")
-        host = via or self.url.netloc
-        connection: Any = http.client.HTTPConnection(host, timeout=CONNECT_WAIT)
-        start, headers = self.url.path, self.headers
-        if self.url.scheme == "https":
-            import ssl
-            connection = http.client.HTTPSConnection(host, timeout=CONNECT_WAIT,
-                                                     context=ssl.create_default_context())
-            if via:
-                connection.set_tunnel(self.url.netloc, headers=login)
-        elif via:
-            start, headers = self.server, {**headers, **login}
-        connection.connect()
-        return connection, start, headers
+        via = urllib.parse.urlsplit(proxy if "://" in proxy else "//" + proxy)
+        login = credentials(urllib.parse.unquote(f"{via.username or ''}:{via.password or ''}"),
+                            name="Proxy-Authorization")
+        secure, host = self.url.scheme == "https", self.url.hostname or ""
+        port = self.url.port or (443 if secure else 80)
+        address = (via.hostname or "", via.port or 80) if proxy else (host, port)
+        sock: Any = socket.create_connection(address, CONNECT_WAIT)
+        if not secure:
+            return sock, self.server if proxy else self.url.path, login
+        if proxy:
+            there = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            status = Stream(sock, "CONNECT " + there, {"Host": there, **login}).status
+            if status != 200:
+                raise OSError(f"the proxy answers HTTP {status}")
+        import ssl
+        sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+        return sock, self.url.path, {}
 
     def _proxy(self) -> str:
         """The proxy that leads to the server, "" for none."""
+        proxy: str = self.proxy
         if is_loopback(self.url.hostname or ""):
             return ""
-        import urllib.request
-        proxy = self.proxy
-        if not proxy and not urllib.request.proxy_bypass(self.url.netloc):
-            found = urllib.request.getproxies()
-            proxy = found.get(self.url.scheme) or found.get("all", "")
+        named = any(name.lower().endswith("_proxy") for name in os.environ)
+        if not proxy and (named or sys.platform in ("darwin", "win32")):
+            import urllib.request  # only now: it imports http.client
+            if not urllib.request.proxy_bypass(self.url.netloc):
+                found = urllib.request.getproxies()
+                proxy = found.get(self.url.scheme) or found.get("all", "")
         if proxy.startswith("socks"):
             raise Refused("socks")
         return proxy
 
     def _failure(self, error: Exception) -> Refused:
-        import ssl
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return Refused("bad_tls", server=self.server, detail=plain(error.verify_message))
+        unproven = getattr(error, "verify_message", "")  # ssl.SSLCertVerificationError has it
+        if unproven:
+            return Refused("bad_tls", server=self.server, detail=plain(unproven))
         if isinstance(error, TimeoutError) or "timed out" in str(error):
             return Refused("slow_network", server=self.server, seconds=int(CONNECT_WAIT))
         detail = plain(getattr(error, "strerror", "") or str(error) or type(error).__name__)
         return Refused("no_network", server=self.server, detail=detail)
 
-    def _refusal(self, response: Any) -> Refused:
+    def _refusal(self, response: Stream) -> Refused:
         import json
         import re
         http = response.status
         if 300 <= http < 400:  # to follow it would take the credentials along
-            there = re.match(r"\w+://[^/?#]+", str(response.headers.get("Location")))
+            there = re.match(r"\w+://[^/?#]+", response.headers.get("location", ""))
             return Refused("moved", http, server=self.server, to=plain(there[0] if there else "?"))
         try:
-            found = json.loads(response.read(LINE_LIMIT))
+            found = json.loads(b"".join(response.pieces(LINE_LIMIT)))
             code, detail = int(found["code"]), plain(str(found["error"]))
         except Exception:  # no JSON of ntfy's, or the connection ended
             code, detail = 0, ""
@@ -884,43 +881,75 @@ class Ntfy:
         return Refused("refused", http, code, server=self.server, detail=detail, mend=mend)
 
 class Stream:
-    """An open stream, as an iterable of events."""
+    """The answer to one request: `status`, `headers` (names in small letters), and the body, in
+    pieces or as events. The connection ends with the last reference to it."""
 
-    def __init__(self, response: Any, sock: Any) -> None:
-        self.response, self.sock = response, sock
+    def __init__(self, sock: Any, start: str, headers: Json, body: bytes = b"") -> None:
+        rows = [f"{start} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        sock.sendall("\r\n".join([*rows, "", ""]).encode() + body)
+        self.sock, self.file = sock, sock.makefile("rb")
+        version, _, status = self.file.readline(LINE_LIMIT).partition(b" ")
+        if not version.startswith(b"HTTP/1."):
+            raise OSError("the answer is not HTTP")
+        self.status, self.headers = int(status[:3]), {}
+        for _ in range(100):
+            name, colon, value = str(self.file.readline(LINE_LIMIT), "latin-1").partition(":")
+            if not colon:
+                break
+            self.headers[name.lower()] = value.strip()
+
+    def pieces(self, limit: float) -> Iterator[bytes]:
+        """The body as it comes, up to about `limit` bytes; raises OSError or ValueError where it
+        ends too early."""
+        chunked = "transfer-encoding" in self.headers
+        left = 0 if chunked else int(self.headers.get("content-length", -1))  # -1: to the end
+        while limit > 0:
+            if chunked and not left:  # a line's end, but for the first, and the next chunk's size
+                size = self.file.readline(99).strip() or self.file.readline(99)
+                left = int(size.partition(b";")[0], 16)
+            piece = self.file.read1(min(left, 65536))
+            if not piece and left > 0:
+                raise OSError("the connection was cut")
+            if not piece:
+                return
+            yield piece
+            left, limit = left - len(piece), limit - len(piece)
 
     def __iter__(self) -> Iterator[Json]:
         """Each event until the stream ends: cut, reset, silent for SILENCE, or closed."""
-        import http.client
-        line = b"\n"
+        line = bytearray()
         try:
-            while line:
-                whole = line.endswith(b"\n")  # the rest of an overlong line is no event
-                line = self.response.readline(LINE_LIMIT)
-                event = event_of(line) if whole else None
-                if event:
-                    yield event
-        except (OSError, ValueError, AttributeError, http.client.HTTPException):
-            return  # AttributeError: closed by another thread in the middle of a read
+            for piece in self.pieces(float("inf")):
+                first, *more = piece.split(b"\n")
+                line += first[: LINE_LIMIT - len(line)]  # without its end it is no JSON
+                for rest in more:
+                    event = event_of(line)
+                    if event:
+                        yield event
+                    line = bytearray(rest)
+        except (OSError, ValueError, AttributeError):
+            return  # AttributeError: TLS closed by another thread in the middle of a read
 
     def close(self) -> None:
         """End the stream, from any thread."""
-        import contextlib
-        with contextlib.suppress(OSError):
+        try:
             self.sock.shutdown(2)
+        except OSError:
+            return  # it had ended
 
 def credentials(pair: str, token: str = "", name: str = "Authorization") -> dict[str, str]:
     """The header for a token (Bearer) or for `user:password` (Basic); {} without either."""
+    if token or not pair.strip(":"):
+        return {name: "Bearer " + token} if token else {}
     import base64
-    value = "Bearer " + token if token else "Basic " + base64.b64encode(pair.encode()).decode()
-    return {name: value} if token or pair.strip(":") else {}
+    return {name: "Basic " + base64.b64encode(pair.encode()).decode()}
 
 def encode(body: Json) -> bytes:
     """JSON in UTF-8, since ntfy 2.13 counts the bytes of escapes; a lone surrogate becomes "?"."""
     import json
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
-def event_of(line: bytes) -> Json | None:
+def event_of(line: bytes | bytearray) -> Json | None:
     """The event on a line of a stream, None for anything without a usable id and time."""
     import json
     import re
@@ -994,7 +1023,7 @@ class Inbox:
 
     def _streamed(self) -> Iterator[Json]:
         self._stream = stream = self.ntfy.stream(self.topics, self.since)
-        self.embedded = stream.response.headers.get("X-A4P") == "1"
+        self.embedded = stream.headers.get("x-a4p") == "1"
         if self._closed.is_set():
             stream.close()
         for event in stream:
