@@ -305,10 +305,8 @@ def make_dir(path: str) -> None:
         raise A4pError("home_write", file=path, detail=error.strerror) from None
 
 def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> bool:
-    """Write atomically, 0600 under any umask, making the folder; raises A4pError.
-
-    `place` puts the draft there: False where os.link finds that another was faster.
-    """
+    """Write atomically, 0600 under any umask, making the folder; raises A4pError. `place` puts the
+    draft there: False where os.link finds that another was faster."""
     make_dir(os.path.dirname(path))
     draft = f"{path}.{os.getpid()}.{random_id(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -397,10 +395,18 @@ class Config:
 
     def __init__(self, home: str) -> None:
         import contextlib
+        import json
         import re
-        self.path = os.path.join(home, "config.json")
-        self.stored: Json = {}
-        text = self._read()
+        self.path, text = os.path.join(home, "config.json"), "{}"
+        try:
+            with contextlib.suppress(FileNotFoundError), open(self.path, encoding="utf-8") as file:
+                text = file.read(1_000_000)
+            self.stored: Json = dict(**json.loads(text))  # TypeError: no object
+        except OSError as error:
+            raise UsageError("config_read", file=self.path, detail=error.strerror) from None
+        except (ValueError, TypeError, RecursionError) as error:  # JSONDecodeError has a line
+            raise UsageError("config_json", file=self.path, line=getattr(error, "lineno", 1),
+                             detail=getattr(error, "msg", error)) from None
         self.unknown = [key for key in self.stored if key not in SETTINGS]  # they are kept
         for key, (default, _, want) in SETTINGS.items():
             value, name = self.stored.get(key, default), "A4P_" + key.upper()
@@ -416,21 +422,6 @@ class Config:
             vars(self)[key] = given or value
         self.server: str = self.server.rstrip("/")
         self.lang: str = resolve_lang(self.lang)
-
-    def _read(self) -> str:
-        import json
-        try:
-            with open(self.path, encoding="utf-8") as file:
-                text = file.read(1_000_000)
-            self.stored = dict(**json.loads(text))  # TypeError: no object
-        except FileNotFoundError:
-            return ""
-        except OSError as error:
-            raise UsageError("config_read", file=self.path, detail=error.strerror) from None
-        except (ValueError, TypeError, RecursionError) as error:  # JSONDecodeError has a line
-            raise UsageError("config_json", file=self.path, line=getattr(error, "lineno", 1),
-                             detail=getattr(error, "msg", "no object")) from None
-        return text
 
     def __getattr__(self, key: str) -> Any:  # for mypy: the attributes are those of SETTINGS
         raise AttributeError(key)
@@ -448,12 +439,9 @@ def resolve_lang(lang: str) -> str:
     return "zh" if lang.lower().startswith("zh") else "en"
 
 class Pending:
-    """`pending/`: one small file for each question that waits now, on this host.
-
-    A file is named by its question's tag: making it claims the tag. The process that asks keeps
-    it locked, and so it can be seen to be gone, whatever its pid is used for since. The file stays
-    for TAG_KEPT seconds as `.over`, so that a late reply to the tag is known as one.
-    """
+    """`pending/`: one small file for each question that waits now, on this host. Making it claims
+    the tag that it is named by. The process that asks keeps it locked: so it shows whether that
+    process is gone. It stays for TAG_KEPT seconds as `.over`, for late replies to the tag."""
 
     def __init__(self, home: str) -> None:
         self.folder, self.taken = os.path.join(home, "pending"), os.path.join(home, "taken")
@@ -508,8 +496,8 @@ class Pending:
                 with open(f"{self.folder}/{name}", "r+", encoding="utf-8") as file:
                     entry = json.loads(file.read(100_000))
                     if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
-                        since = float(entry["since"])
-                        found.append({**entry, "since": since, "lives": not lock(file)})
+                        entry.update(since=float(entry["since"]), lives=not lock(file))
+                        found.append(entry)
             except (OSError, ValueError, TypeError, KeyError, RecursionError):
                 continue  # going away just now, or not ours
         return sorted(found, key=lambda entry: (entry["since"], entry["tag"]))
@@ -580,11 +568,7 @@ class Question:
 
     @property
     def marks(self) -> list[str]:
-        """What stands before each option: 1, 2, 3; letters where a label reads as a number.
-
-        >>> Question("", "", "", [Option("8"), Option("a"), Option("9")]).marks
-        ['B', 'C', 'D']
-        """
+        """What stands before each option: 1, 2, 3; letters where a label reads as a number."""
         if self.hint:
             return []
         if not self.lettered:
@@ -606,12 +590,7 @@ class Approval(Question):
     kind, hint = "approval", "may"
 
     def read(self, reply: str) -> Answer | None:
-        """What a reply means.
-
-        >>> ask = Approval("", "", "", [Option("Allow"), Option("Deny")])
-        >>> ask.read("OK"), ask.read("不"), ask.read("yes but"), ask.read("1")
-        (Answer(['Allow'], ''), Answer(['Deny'], ''), Answer([], 'yes but'), None)
-        """
+        """What a reply means."""
         for words, label in ((ALLOW_WORDS, self.labels[0]), (DENY_WORDS, self.labels[-1])):
             if fold(reply) in words:
                 return Answer([label])
@@ -634,11 +613,9 @@ class Answer:
         return ", ".join(filter(None, [*self.selected, self.text]))
 
 def fold(text: str) -> str:
-    """For comparing only: NFKC, no emoji dressing, outer space or case; ③ and ❸ are 3.
-
-    >>> fold(" ３️⃣ "), fold("Ｄocker"), fold("❸"), fold("①②")
-    ('3', 'docker', '3', '1  2')
-    """
+    """For comparing only: NFKC, no emoji dressing, outer space or case; ③ and ❸ are 3."""
+    if text.isascii():
+        return text.strip().casefold()
     import unicodedata
     dressing = dict.fromkeys(map(ord, "\ufe0e\ufe0f\u20e3\u200b\ufeff"))
     parts = []
@@ -659,24 +636,20 @@ CLOSING = r"[\s.。,，、!！:：;；)\]~吧]*"
 def mark_of(text: str, form: str) -> str:
     """The mark of FORM that a text is, in any usual dress; "" where it means more.
 
-    >>> [mark_of(t, NUMBER) for t in ("３", "3.", "(3)", "#3", "③", "选3", "option 3", "03")]
-    ['3', '3', '3', '3', '3', '3', '3', '3']
-    >>> [mark_of(t, NUMBER) for t in ("第三个", "选十二", "３号", "二十一", "3 days", "4.5", "-3")]
-    ['3', '12', '3', '21', '', '', '']
+    >>> [mark_of(t, NUMBER) for t in ("③", "选3", "option 3.", "第三个", "3 days", "4.5", "-3")]
+    ['3', '3', '3', '3', '', '', '']
     """
     marks, words = leading_marks(fold(text), form)
     return marks[0] if len(marks) == 1 and not words else ""
 
 def leading_marks(text: str, form: str) -> tuple[list[str], str]:
-    """The marks of FORM that a text starts with, as a list shows them, and the words behind them.
-
-    Words count only behind several marks, or behind one with a separator: "3 days" has none.
-    """
+    """The marks of FORM that a text starts with, in small letters, and the words behind them: only
+    behind several marks, or behind one with a separator, are there any (not in "3 days")."""
     import re
     mark, separator = re.compile(MARK.format(form=form) + ENDS, re.I), re.compile(SEPARATOR, re.I)
     marks, at, found = [], 0, mark.match(text)
     while found:
-        name = fold(found["mark"]).upper()
+        name = fold(found["mark"])
         if form == NUMBER:
             tens, ten, ones = name.translate(CHINESE_DIGITS).rpartition("十")
             name = str(int(f"{tens or 1}{ones or 0}" if ten else ones))
@@ -702,9 +675,6 @@ def interpret(reply: str, question: Question) -> Answer | None:
     """What a reply text means: labels, places on the list, or the person's own words; None for a
     number that the list does not have. Where several may be chosen, words may follow.
 
-    >>> db = Question("", "", "", [Option("Docker"), Option("systemd"), Option("local only")])
-    >>> interpret("３", db), interpret("docker", db), interpret("3 days", db)
-    (Answer(['local only'], ''), Answer(['Docker'], ''), Answer([], '3 days'))
     >>> q = Question("", "", "", [Option("a1"), Option("b1"), Option("c1")], multi=True)
     >>> interpret("1、3", q), interpret("B1, c1", q), interpret("2: but later", q)
     (Answer(['a1', 'c1'], ''), Answer(['b1', 'c1'], ''), Answer(['b1'], 'but later'))
@@ -720,7 +690,7 @@ def interpret(reply: str, question: Question) -> Answer | None:
         marks, words = leading_marks(fold(reply), form)
         if multi and (words or not marks):  # the words come along as they were typed
             marks, words = leading_marks(reply, form)
-        places = dict(zip(question.marks, labels))
+        places = dict(zip(map(str.lower, question.marks), labels))
         found = [places.get(mark) for mark in marks]
         single = len(found) == 1 and not words and (None not in found or form == NUMBER)
         several = multi and found and not (words and None in found)
@@ -763,11 +733,21 @@ class Ntfy:
 
     def __init__(self, config: Config) -> None:
         import urllib.parse
-        self.server, self.proxy = config.server, config.proxy
+        self.server, self.proxy = config.server, str(config.proxy)
         self.url = urllib.parse.urlsplit(self.server)
         self.headers = {"Host": self.url.netloc, "User-Agent": "a4p/" + VERSION,
                         "Connection": "close",
                         **credentials(f"{config.user}:{config.password}", config.token)}
+        named = any(name.lower().endswith("_proxy") for name in os.environ)
+        if is_loopback(self.url.hostname or ""):
+            self.proxy = ""
+        elif not self.proxy and (named or sys.platform in ("darwin", "win32")):
+            import urllib.request  # only now: it imports http.client
+            if not urllib.request.proxy_bypass(self.url.netloc):
+                found = urllib.request.getproxies()
+                self.proxy = found.get(self.url.scheme) or found.get("all", "")
+        if self.proxy.startswith("socks"):
+            raise Refused("socks")
 
     def publish(self, body: Json) -> Json:
         """Publish JSON to the server's root; returns the message as the server stored it."""
@@ -806,9 +786,8 @@ class Ntfy:
     def open(self, method: str, path: str, body: bytes = b"",
              idle: float = CONNECT_WAIT) -> Stream:
         """The response, if it is 200; its body may be silent for `idle` seconds."""
-        proxy = self._proxy()
         try:
-            sock, start, login = self._connect(proxy)
+            sock, start, login = self._connect()
             with sock:  # the response holds it open
                 sock.settimeout(idle)
                 headers = {**self.headers, **login, "Content-Length": len(body)}
@@ -819,17 +798,19 @@ class Ntfy:
             raise self._refusal(response)
         return response
 
-    def _connect(self, proxy: str) -> tuple[Any, str, Json]:
+    def _connect(self) -> tuple[Any, str, Json]:
         """A connection, and the start of every path and the login of a request on it."""
         import socket
         import urllib.parse
+        proxy = self.proxy
         via = urllib.parse.urlsplit(proxy if "://" in proxy else "//" + proxy)
         login = credentials(urllib.parse.unquote(f"{via.username or ''}:{via.password or ''}"),
                             name="Proxy-Authorization")
         secure, host = self.url.scheme == "https", self.url.hostname or ""
         port = self.url.port or (443 if secure else 80)
-        address = (via.hostname or "", via.port or 80) if proxy else (host, port)
-        sock: Any = socket.create_connection(address, CONNECT_WAIT)
+        to, at = (via.hostname or "", via.port or 80) if proxy else (host, port)
+        known: Any = to.encode() if to.isascii() else to  # a str loads the codec for IDNA, 1 MB
+        sock: Any = socket.create_connection((known, at), CONNECT_WAIT)
         if not secure:
             return sock, self.server if proxy else self.url.path, login
         if proxy:
@@ -840,21 +821,6 @@ class Ntfy:
         import ssl
         sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
         return sock, self.url.path, {}
-
-    def _proxy(self) -> str:
-        """The proxy that leads to the server, "" for none."""
-        proxy: str = self.proxy
-        if is_loopback(self.url.hostname or ""):
-            return ""
-        named = any(name.lower().endswith("_proxy") for name in os.environ)
-        if not proxy and (named or sys.platform in ("darwin", "win32")):
-            import urllib.request  # only now: it imports http.client
-            if not urllib.request.proxy_bypass(self.url.netloc):
-                found = urllib.request.getproxies()
-                proxy = found.get(self.url.scheme) or found.get("all", "")
-        if proxy.startswith("socks"):
-            raise Refused("socks")
-        return proxy
 
     def _failure(self, error: Exception) -> Refused:
         unproven = getattr(error, "verify_message", "")  # ssl.SSLCertVerificationError has it
@@ -867,11 +833,10 @@ class Ntfy:
 
     def _refusal(self, response: Stream) -> Refused:
         import json
-        import re
         http = response.status
         if 300 <= http < 400:  # to follow it would take the credentials along
-            there = re.match(r"\w+://[^/?#]+", response.headers.get("location", ""))
-            return Refused("moved", http, server=self.server, to=plain(there[0] if there else "?"))
+            there = response.headers.get("location", "?").partition("?")[0].split("/")
+            return Refused("moved", http, server=self.server, to=plain("/".join(there[:3]) or "?"))
         try:
             found = json.loads(b"".join(response.pieces(LINE_LIMIT)))
             code, detail = int(found["code"]), plain(str(found["error"]))
@@ -899,8 +864,7 @@ class Stream:
             self.headers[name.lower()] = value.strip()
 
     def pieces(self, limit: float) -> Iterator[bytes]:
-        """The body as it comes, up to about `limit` bytes; raises OSError or ValueError where it
-        ends too early."""
+        """The body as it comes, up to about `limit` bytes; OSError, ValueError where it is cut."""
         chunked = "transfer-encoding" in self.headers
         left = 0 if chunked else int(self.headers.get("content-length", -1))  # -1: to the end
         while limit > 0:
@@ -908,9 +872,9 @@ class Stream:
                 size = self.file.readline(99).strip() or self.file.readline(99)
                 left = int(size.partition(b";")[0], 16)
             piece = self.file.read1(min(left, 65536))
-            if not piece and left > 0:
-                raise OSError("the connection was cut")
             if not piece:
+                if left > 0:
+                    raise OSError("the connection was cut")
                 return
             yield piece
             left, limit = left - len(piece), limit - len(piece)
@@ -962,12 +926,10 @@ def event_of(line: bytes | bytearray) -> Json | None:
         return None
 
 class Inbox:
-    """All that arrives on the topics for as long as a call waits, as one queue of events.
-
-    A thread reads the stream and opens it again after a break; where that left a gap, `get` has
-    it polled. `since` is the question's own push: ntfy gives exactly what came after it. `via`
-    in an event is the number of the request that brought it.
-    """
+    """All that arrives on the topics for as long as a call waits, as one queue of events. A thread
+    reads the stream and opens it again after a break; where that left a gap, `get` has it polled.
+    `since` is the question's own push: ntfy gives exactly what came after it. `via` in an event is
+    the number of the request that brought it."""
 
     def __init__(self, ntfy: Ntfy, topics: Sequence[str]) -> None:
         import queue
@@ -1014,23 +976,19 @@ class Inbox:
                 if error.http == 403 and len(self.topics) == 2:
                     del self.topics[1]  # the question's topic may not be readable: a help only
                     continue
-                if error.http in (401, 403) or error.key in ("moved", "bad_tls", "socks"):
+                if error.http in (401, 403) or error.key in ("moved", "bad_tls"):
                     self.refusal = error
                 self.opened.set()
             self.live, self._gap = False, True
             failures = 0 if time.monotonic() - began > 10 else failures + 1
             self._closed.wait(BACKOFF[min(failures, len(BACKOFF) - 1)])
 
-    def _streamed(self) -> Iterator[Json]:
+    def _streamed(self) -> Stream:
         self._stream = stream = self.ntfy.stream(self.topics, self.since)
         self.embedded = stream.headers.get("x-a4p") == "1"
         if self._closed.is_set():
             stream.close()
-        for event in stream:
-            if event["event"] == "open":
-                self.live = True
-                self.opened.set()
-            yield event
+        return stream
 
     def _poll(self) -> None:
         self._gap = not self.live  # beside an open stream, one poll is enough
@@ -1042,12 +1000,15 @@ class Inbox:
         self._poll_at = time.monotonic() + self._pause
 
     def _take(self, request: Callable[[], Iterable[Json]]) -> None:
-        """Queue the messages that one request brings."""
+        """Queue the messages that one request brings; `open` stands at the start of streams."""
         self.requests += 1
         via = self.requests
         for event in request():
             if event["event"] == "message":
                 self.events.put({**event, "via": via})
+            elif event["event"] == "open":
+                self.live = True
+                self.opened.set()
 
 # === The push: what the phone shows =========================================
 
