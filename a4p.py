@@ -445,7 +445,7 @@ class Pending:
 
     def __init__(self, home: str) -> None:
         self.folder, self.taken = os.path.join(home, "pending"), os.path.join(home, "taken")
-        self._held: list[Any] = []
+        self._held: dict[str, Any] = {}  # path: the file that this process has locked
 
     def add(self, entry: Json, labels: Sequence[str] = ()) -> str:
         """Put the entry there as this process's; returns its tag, which no label starts with: a
@@ -465,10 +465,10 @@ class Pending:
                 return tag
 
     def _place(self, draft: str, path: str) -> None:
-        file = open(draft, encoding="utf-8")  # noqa: SIM115 (open for as long as this process is)
+        file = open(draft, "r+", encoding="utf-8")  # noqa: SIM115 (closed by `drop`)
         lock(file)
         os.link(draft, path)
-        self._held.append(file)
+        self._held[path] = file
 
     def waits(self, tag: str) -> bool:
         """Whether the entry is still there: `home` takes it away."""
@@ -476,10 +476,14 @@ class Pending:
 
     def drop(self, tag: str) -> bool:
         """Take the entry away; True for the one caller that did it."""
+        path = f"{self.folder}/{tag}.json"
         try:
-            os.rename(f"{self.folder}/{tag}.json", f"{self.folder}/{tag}.over")
+            os.rename(path, f"{self.folder}/{tag}.over")
         except OSError:
             return False
+        finally:
+            if path in self._held:
+                self._held.pop(path).close()
         return True
 
     def over(self, tag: str) -> bool:
