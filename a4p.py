@@ -301,9 +301,11 @@ def read_out(home: str) -> Out | None:
     wait = float(second) if second.replace(".", "", 1).isdecimal() else 0
     return Out(until, wait if 1 <= wait <= WAIT_LIMIT else None)
 
-def remove(path: str) -> bool:
-    """Unlink; True for the one caller that did it."""
+def remove(path: str, older: float = 0) -> bool:
+    """Unlink what was changed over `older` seconds ago; True for the one caller that did it."""
     try:
+        if older and time.time() - os.lstat(path).st_ctime <= older:
+            return False
         os.unlink(path)
     except OSError:
         return False
@@ -311,10 +313,7 @@ def remove(path: str) -> bool:
 
 def list_dir(folder: str) -> list[str]:
     """The names in a folder; none where it is not there."""
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
+    return [name for _, _, names in os.walk(folder) for name in names]
 
 def make_dir(path: str) -> None:
     """The folder, 0700 where it is new; raises A4pError."""
@@ -323,24 +322,32 @@ def make_dir(path: str) -> None:
     except OSError as error:
         raise A4pError("home_write", file=path, detail=error.strerror) from None
 
-def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> None:
-    """Write atomically, 0600 under any umask, making the folder; raises A4pError.
-
-    `place` puts the draft there: os.link raises FileExistsError where another was faster.
-    """
+def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> bool:
+    """Write atomically, 0600 under any umask, making the folder; raises A4pError. `place` puts the
+    draft there: False where os.link finds that another was faster."""
     make_dir(os.path.dirname(path))
     draft = f"{path}.{os.getpid()}.{random_id(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
+        with open(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
         place(draft, path)
     except FileExistsError:
-        raise
+        return False
     except OSError as error:
         raise A4pError("home_write", file=path, detail=error.strerror) from None
     finally:
         remove(draft)
+    return True
+
+def lock(file: Any) -> bool:
+    """Lock an open file until it is closed; False where another has, or where nothing can."""
+    try:
+        import fcntl
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
 
 def random_id(length: int) -> str:
     """`length` characters of a-z2-7 from the system's randomness, 5 bits each."""
@@ -392,8 +399,7 @@ SETTINGS: dict[str, tuple[object, Any, str]] = {
     "phone": ("", "|android|ios", '"", "android" or "ios"'),
     "proxy": ("", r"|\w+://\S+", "a proxy's http:// URL or empty"),
     "desk": ("wait", "wait|beside", '"wait" or "beside"')}
-ENVIRONMENT = {"A4P_SERVER": "server", "A4P_TOPIC": "topic", "A4P_TOKEN": "token",
-               "A4P_TIMEOUT": "timeout", "A4P_LANG": "lang"}
+ENVIRONMENT = ("A4P_SERVER", "A4P_TOPIC", "A4P_TOKEN", "A4P_TIMEOUT", "A4P_LANG")
 
 def setting_fits(key: str, value: Any) -> bool:
     """Whether `value` may stand as `key` in the config."""
@@ -408,23 +414,31 @@ class Config:
 
     def __init__(self, home: str) -> None:
         import contextlib
+        import json
         import re
-        self.path = os.path.join(home, "config.json")
-        self.stored, text = read_json(self.path)
+        self.path, text = os.path.join(home, "config.json"), "{}"
+        try:
+            with contextlib.suppress(FileNotFoundError), open(self.path, encoding="utf-8") as file:
+                text = file.read(1_000_000)
+            self.stored: Json = dict(**json.loads(text))  # TypeError: no object
+        except OSError as error:
+            raise UsageError("config_read", file=self.path, detail=error.strerror) from None
+        except (ValueError, TypeError, RecursionError) as error:  # JSONDecodeError has a line
+            raise UsageError("config_json", file=self.path, line=getattr(error, "lineno", 1),
+                             detail=getattr(error, "msg", error)) from None
         self.unknown = [key for key in self.stored if key not in SETTINGS]  # they are kept
         for key, (default, _, want) in SETTINGS.items():
-            vars(self)[key] = self.stored.get(key, default)
-            if key in self.stored and not setting_fits(key, self.stored[key]):
+            value, name = self.stored.get(key, default), "A4P_" + key.upper()
+            if not setting_fits(key, value):
                 line = re.split(rf'"{key}"\s*:', text)[0].count("\n") + 1
                 raise UsageError("config_value", file=self.path, line=line, name=key, want=want)
-        for name, key in ENVIRONMENT.items():
-            value: Any = os.environ.get(name, "")
-            if value and key == "timeout":
+            given: Any = os.environ.get(name) if name in ENVIRONMENT else None
+            if given and key == "timeout":
                 with contextlib.suppress(UsageError):  # what it must be is said below
-                    value = seconds_of(value)
-            if value and not setting_fits(key, value):
-                raise UsageError("env_value", name=name, want=SETTINGS[key][2])
-            vars(self)[key] = value or vars(self)[key]
+                    given = seconds_of(given)
+            if given and not setting_fits(key, given):
+                raise UsageError("env_value", name=name, want=want)
+            vars(self)[key] = given or value
         self.server: str = self.server.rstrip("/")
         self.lang: str = resolve_lang(self.lang)
 
@@ -437,54 +451,20 @@ class Config:
         self.stored.update(changes)
         write_private(self.path, json.dumps(self.stored, indent=2, ensure_ascii=False) + "\n")
 
-def read_json(path: str) -> tuple[Json, str]:
-    """The object in a JSON file and its text, both empty where there is none; UsageError."""
-    import json
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(1_000_000)
-        found = json.loads(text)
-        if not isinstance(found, dict):
-            raise ValueError("not an object")
-    except FileNotFoundError:
-        return {}, ""
-    except OSError as error:
-        raise UsageError("config_read", file=path, detail=error.strerror) from None
-    except (ValueError, RecursionError) as error:  # of these, JSONDecodeError alone has a line
-        raise UsageError("config_json", file=path, line=getattr(error, "lineno", 1),
-                         detail=getattr(error, "msg", error)) from None
-    return found, text
-
 def resolve_lang(lang: str) -> str:
     """"zh" or "en"; "auto" follows LC_ALL, LC_MESSAGES and LANG."""
     if lang == "auto":
         lang = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
     return "zh" if lang.lower().startswith("zh") else "en"
 
-def process_stamp(pid: int) -> str:
-    """What tells this process from a later one of the same pid; "" when it is gone."""
-    if sys.platform == "win32":
-        return "?"  # os.kill(pid, 0) would send Ctrl-C there
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return "" if fields[0] in (b"Z", b"X") else fields[19].decode()  # the time of its start
-    except (OSError, IndexError):
-        if os.path.exists("/proc/self/stat"):
-            return ""
-    import subprocess
-    return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True,
-                          timeout=5, check=False).stdout.strip()
-
 class Pending:
-    """`pending/`: one small file for each question that waits now, on this host.
-
-    A file is named by its question's tag: making it claims the tag, without any lock. It stays
-    for TAG_KEPT seconds as `.over`, so that a late reply to the tag is known as one.
-    """
+    """`pending/`: one small file for each question that waits now, on this host. Making it claims
+    the tag that it is named by. The process that asks keeps it locked: so it shows whether that
+    process is gone. It stays for TAG_KEPT seconds as `.over`, for late replies to the tag."""
 
     def __init__(self, home: str) -> None:
         self.folder, self.taken = os.path.join(home, "pending"), os.path.join(home, "taken")
+        self._held: dict[str, Any] = {}  # path: the file that this process has locked
 
     def add(self, entry: Json, labels: Sequence[str] = ()) -> str:
         """Put the entry there as this process's; returns its tag, which no label starts with: a
@@ -493,20 +473,21 @@ class Pending:
         import socket
         avoided = {name.partition(".")[0] for name in list_dir(self.folder)}
         avoided |= {fold(label)[:length] for label in labels for length in (2, 3)}
-        entry.update(pid=os.getpid(), stamp=process_stamp(os.getpid()), host=socket.gethostname())
         turn = 0
         while True:
             turn += 1
             letter, *rest = os.urandom(2 if turn <= 10 else 3)
             tag = TAG_LETTERS[letter % len(TAG_LETTERS)] + "".join(str(2 + n % 8) for n in rest)
-            if tag in avoided and turn <= 20:
-                continue
-            text = json.dumps({**entry, "tag": tag})
-            try:
-                write_private(f"{self.folder}/{tag}.json", text, os.link)
-            except FileExistsError:
-                continue  # another question was faster
-            return tag
+            text = json.dumps({**entry, "tag": tag, "host": socket.gethostname()})
+            if (tag not in avoided or turn > 20) and write_private(
+                    f"{self.folder}/{tag}.json", text, self._place):
+                return tag
+
+    def _place(self, draft: str, path: str) -> None:
+        file = open(draft, "r+", encoding="utf-8")  # noqa: SIM115 (closed by `drop`)
+        lock(file)
+        os.link(draft, path)
+        self._held[path] = file
 
     def waits(self, tag: str) -> bool:
         """Whether the entry is still there: `home` takes it away."""
@@ -514,10 +495,14 @@ class Pending:
 
     def drop(self, tag: str) -> bool:
         """Take the entry away; True for the one caller that did it."""
+        path = f"{self.folder}/{tag}.json"
         try:
-            os.rename(f"{self.folder}/{tag}.json", f"{self.folder}/{tag}.over")
+            os.rename(path, f"{self.folder}/{tag}.over")
         except OSError:
             return False
+        finally:
+            if path in self._held:
+                self._held.pop(path).close()
         return True
 
     def over(self, tag: str) -> bool:
@@ -525,52 +510,37 @@ class Pending:
         return os.path.exists(f"{self.folder}/{tag}.over")
 
     def entries(self) -> list[Json]:
-        """Every readable entry, the oldest first; those of other hosts left out."""
+        """Every readable entry of this host, the oldest first; `lives`: so does its process."""
         import json
         import socket
         found = []
-        for name in [name for name in list_dir(self.folder) if name.endswith(".json")]:
+        for name in list_dir(self.folder):
             try:
-                with open(f"{self.folder}/{name}", encoding="utf-8") as file:
+                with open(f"{self.folder}/{name}", "r+", encoding="utf-8") as file:
                     entry = json.loads(file.read(100_000))
-                if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
-                    found.append({**entry, "since": float(entry["since"])})
+                    if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
+                        entry.update(since=float(entry["since"]), lives=not lock(file))
+                        found.append(entry)
             except (OSError, ValueError, TypeError, KeyError, RecursionError):
                 continue  # going away just now, or not ours
         return sorted(found, key=lambda entry: (entry["since"], entry["tag"]))
 
     def live(self) -> list[Json]:
         """The entries whose process is there, the oldest first."""
-        return [entry for entry in self.entries() if self._lives(entry)]
+        return [entry for entry in self.entries() if entry["lives"]]
 
     def dead(self) -> list[Json]:
         """The entries left by processes that are gone, each handed to one caller only."""
-        forget(self.taken, "", TAKEN_KEPT)
-        forget(self.folder, ".over", TAG_KEPT)
-        return [entry for entry in self.entries()
-                if not self._lives(entry) and self.drop(entry["tag"])]
-
-    def _lives(self, entry: Json) -> bool:
-        pid, stamp = entry.get("pid"), entry.get("stamp")
-        return isinstance(pid, int) and bool(stamp) and process_stamp(pid) == stamp
+        for name in list_dir(self.taken):
+            remove(f"{self.taken}/{name}", TAKEN_KEPT)
+        for name in list_dir(self.folder):
+            if name.endswith(".over"):
+                remove(f"{self.folder}/{name}", TAG_KEPT)
+        return [entry for entry in self.entries() if not entry["lives"] and self.drop(entry["tag"])]
 
     def take(self, event_id: str) -> bool:
         """Claim one reply for good; True for one caller of all processes, ever."""
-        try:
-            write_private(f"{self.taken}/{event_id}", "", os.link)
-        except FileExistsError:
-            return False
-        return True
-
-def forget(folder: str, ending: str, kept: float) -> None:
-    """Remove what is older than `kept` seconds."""
-    for name in list_dir(folder):
-        path = f"{folder}/{name}"
-        try:
-            if name.endswith(ending) and time.time() - os.stat(path).st_mtime > kept:
-                os.unlink(path)
-        except OSError:
-            continue  # another process was faster
+        return write_private(f"{self.taken}/{event_id}", "", os.link)
 
 class State:
     """All of $A4P_HOME: `config` (raises UsageError when first read), `pending`, `log`."""
@@ -621,11 +591,7 @@ class Question:
 
     @property
     def marks(self) -> list[str]:
-        """What stands before each option: 1, 2, 3; letters where a label reads as a number.
-
-        >>> Question("", "", "", [Option("8"), Option("a"), Option("9")]).marks
-        ['B', 'C', 'D']
-        """
+        """What stands before each option: 1, 2, 3; letters where a label reads as a number."""
         if self.hint:
             return []
         if not self.lettered:
@@ -635,12 +601,10 @@ class Question:
         more = [f"{(letters or ['A'])[0]}{n}" for n in range(1, 60)]
         return (letters + more)[: len(self.options)]
 
-    def read(self, reply: str) -> Answer | NotListed:
-        """What a reply means; words where none are allowed are NotListed."""
+    def read(self, reply: str) -> Answer | None:
+        """What a reply means; None for what is to be asked back, as are words if none may be."""
         answer = interpret(reply, self)
-        if isinstance(answer, Answer) and answer.text and not self.words:
-            return NotListed(reply)
-        return answer
+        return answer if answer and (self.words or not answer.text) else None
 
 class Approval(Question):
     """A request for permission: the first option allows, the last denies, one between allows
@@ -648,13 +612,8 @@ class Approval(Question):
 
     kind, hint = "approval", "may"
 
-    def read(self, reply: str) -> Answer | NotListed:
-        """What a reply means.
-
-        >>> ask = Approval("", "", "", [Option("Allow"), Option("Deny")])
-        >>> ask.read("OK"), ask.read("不"), ask.read("yes but"), ask.read("1").marks
-        (Answer(['Allow'], ''), Answer(['Deny'], ''), Answer([], 'yes but'), '1')
-        """
+    def read(self, reply: str) -> Answer | None:
+        """What a reply means."""
         for words, label in ((ALLOW_WORDS, self.labels[0]), (DENY_WORDS, self.labels[-1])):
             if fold(reply) in words:
                 return Answer([label])
@@ -676,18 +635,10 @@ class Answer:
         """For people: labels and words."""
         return ", ".join(filter(None, [*self.selected, self.text]))
 
-class NotListed:
-    """A reply that looks like a choice but is none: it is asked back. `marks` as typed."""
-
-    def __init__(self, marks: str) -> None:
-        self.marks = marks
-
 def fold(text: str) -> str:
-    """For comparing only: NFKC, no emoji dressing, outer space or case; ③ and ❸ are 3.
-
-    >>> fold(" ３️⃣ "), fold("Ｄocker"), fold("❸"), fold("①②")
-    ('3', 'docker', '3', '1  2')
-    """
+    """For comparing only: NFKC, no emoji dressing, outer space or case; ③ and ❸ are 3."""
+    if text.isascii():
+        return text.strip().casefold()
     import unicodedata
     dressing = dict.fromkeys(map(ord, "\ufe0e\ufe0f\u20e3\u200b\ufeff"))
     parts = []
@@ -708,35 +659,32 @@ CLOSING = r"[\s.。,，、!！:：;；)\]~吧]*"
 def mark_of(text: str, form: str) -> str:
     """The mark of FORM that a text is, in any usual dress; "" where it means more.
 
-    >>> [mark_of(t, NUMBER) for t in ("３", "3.", "(3)", "#3", "③", "选3", "option 3", "03")]
-    ['3', '3', '3', '3', '3', '3', '3', '3']
-    >>> [mark_of(t, NUMBER) for t in ("第三个", "选十二", "３号", "二十一", "3 days", "4.5", "-3")]
-    ['3', '12', '3', '21', '', '', '']
+    >>> [mark_of(t, NUMBER) for t in ("③", "选3", "option 3.", "第三个", "3 days", "4.5", "-3")]
+    ['3', '3', '3', '3', '', '', '']
     """
+    marks, words = leading_marks(fold(text), form)
+    return marks[0] if len(marks) == 1 and not words else ""
+
+def leading_marks(text: str, form: str) -> tuple[list[str], str]:
+    """The marks of FORM that a text starts with, in small letters, and the words behind them: only
+    behind several marks, or behind one with a separator, are there any (not in "3 days")."""
     import re
-    found = re.fullmatch(MARK.format(form=form) + CLOSING, fold(text))
-    mark = found["mark"] if found else ""
-    if form == NUMBER and mark:
-        tens, ten, ones = mark.translate(CHINESE_DIGITS).rpartition("十")
-        mark = str(int(f"{tens or 1}{ones or 0}" if ten else ones))
-    return mark
-
-def interpret(reply: str, question: Question) -> Answer | NotListed:
-    """What a reply text means: a label, a place on the list, or the person's own words.
-
-    >>> db = Question("", "", "", [Option("Docker"), Option("systemd"), Option("local only")])
-    >>> interpret("３", db), interpret("docker", db), interpret("3 days", db)
-    (Answer(['local only'], ''), Answer(['Docker'], ''), Answer([], '3 days'))
-    """
-    label = label_of(reply, question.labels) or label_at(reply, question)
-    if label is not None:
-        return Answer([label])
-    reply = reply.strip()
-    if question.multi:
-        return interpret_multi(reply, question)
-    if question.options and not question.lettered and mark_of(reply, NUMBER):
-        return NotListed(reply)
-    return Answer([], reply)
+    mark, separator = re.compile(MARK.format(form=form) + ENDS, re.I), re.compile(SEPARATOR, re.I)
+    marks, at, found = [], 0, mark.match(text)
+    while found:
+        name = fold(found["mark"])
+        if form == NUMBER:
+            tens, ten, ones = name.translate(CHINESE_DIGITS).rpartition("十")
+            name = str(int(f"{tens or 1}{ones or 0}" if ten else ones))
+        marks.append(name)
+        at = found.end()
+        between = separator.match(text, at)
+        found = mark.match(text, between.end()) if between else None
+    rest = text[at:]
+    words = re.sub(rf"^{CLOSING}$|^[\s,;:：，；、.。]+", "", rest)
+    parted = (len(marks) > 1 or re.match(r"\s*[,;:：，；、.。]", rest)
+              or text[at - 1: at] in ")）]】")
+    return (marks, words) if marks and (parted or not words) else ([], text)
 
 def label_of(text: str, labels: Sequence[str]) -> str | None:
     """The label that `text` is: to the letter, else the only one ignoring space, then case."""
@@ -746,52 +694,32 @@ def label_of(text: str, labels: Sequence[str]) -> str | None:
             return same[0]
     return None
 
-def label_at(mark: str, question: Question) -> str | None:
-    """The label at the place in the list that a mark names, else None."""
-    places = {mark.lower(): label for mark, label in zip(question.marks, question.labels)}
-    return places.get(mark_of(mark, LETTER if question.lettered else NUMBER))
-
-def interpret_multi(reply: str, question: Question) -> Answer | NotListed:
-    """A reply where several may be chosen: `1,3`, labels, `1,3 and then words`, `2: words`.
+def interpret(reply: str, question: Question) -> Answer | None:
+    """What a reply text means: labels, places on the list, or the person's own words; None for a
+    number that the list does not have. Where several may be chosen, words may follow.
 
     >>> q = Question("", "", "", [Option("a1"), Option("b1"), Option("c1")], multi=True)
     >>> interpret("1、3", q), interpret("B1, c1", q), interpret("2: but later", q)
     (Answer(['a1', 'c1'], ''), Answer(['b1', 'c1'], ''), Answer(['b1'], 'but later'))
     """
     import re
-    words = ""
-    found = [label_of(part, question.labels) for part in re.split(r"\s*[,，、;；\n]\s*", reply)]
+    labels, multi, words = question.labels, question.multi, ""
+    found = [label_of(reply, labels)]
+    reply = reply.strip()
+    if None in found and multi:
+        found = [label_of(part, labels) for part in re.split(r"\s*[,，、;；\n]\s*", reply)]
     if None in found:
-        marks, words = leading_marks(fold(reply), question)
-        if words or not marks:  # the words come along as they were typed
-            marks, words = leading_marks(reply, question)
-        found = [label_at(mark, question) for mark in marks]
-        if not marks or (words and None in found):
+        form = LETTER if question.lettered else NUMBER
+        marks, words = leading_marks(fold(reply), form)
+        if multi and (words or not marks):  # the words come along as they were typed
+            marks, words = leading_marks(reply, form)
+        places = dict(zip(map(str.lower, question.marks), labels))
+        found = [places.get(mark) for mark in marks]
+        single = len(found) == 1 and not words and (None not in found or form == NUMBER)
+        several = multi and found and not (words and None in found)
+        if not labels or not (single or several):
             return Answer([], reply)
-    if None in found:
-        return NotListed(reply)
-    return Answer([label for label in question.labels if label in found], words)
-
-def leading_marks(reply: str, question: Question) -> tuple[list[str], str]:
-    """The list marks that a reply starts with, and the words behind them.
-
-    Words count only behind several marks, or behind one with a separator: "3 days" has none.
-    """
-    import re
-    item = MARK.format(form=LETTER if question.lettered else NUMBER) + ENDS
-    mark, separator = re.compile(item, re.I), re.compile(SEPARATOR, re.I)
-    marks: list[str] = []
-    at, found = 0, mark.match(reply)
-    while found:
-        marks.append(found["mark"])
-        at = found.end()
-        between = separator.match(reply, at)
-        found = mark.match(reply, between.end()) if between else None
-    rest = reply[at:]
-    words = re.sub(rf"^{CLOSING}$|^[\s,;:：，；、.。]+", "", rest)
-    parted = (len(marks) > 1 or re.match(r"\s*[,;:：，；、.。]", rest)
-              or reply[at - 1: at] in ")）]】")
-    return (marks, words) if parted or not words else ([], reply)
+    return None if None in found else Answer([one for one in labels if one in found], words)
 
 # === The ntfy client ========================================================
 
@@ -823,16 +751,26 @@ def within(seconds: float, work: Callable[[], Any], server: str) -> Any:
     return done[0]
 
 class Ntfy:
-    """One ntfy server with one set of credentials. Everything raises Refused."""
+    """One ntfy server with one set of credentials. Everything raises Refused. It speaks HTTP by
+    itself: http.client and all that it imports cost a hook 45 ms and 6 MB."""
 
     def __init__(self, config: Config) -> None:
         import urllib.parse
-        self.server: str = config.server
+        self.server, self.proxy = config.server, str(config.proxy)
         self.url = urllib.parse.urlsplit(self.server)
-        self.proxy: str = config.proxy
-        self.auth = credentials(f"{config.user}:{config.password}", config.token)
-        self.headers = {"User-Agent": "a4p/" + VERSION, "Content-Type": "application/json",
-                        "Connection": "close", **self.auth}
+        self.headers = {"Host": self.url.netloc, "User-Agent": "a4p/" + VERSION,
+                        "Connection": "close",
+                        **credentials(f"{config.user}:{config.password}", config.token)}
+        named = any(name.lower().endswith("_proxy") for name in os.environ)
+        if is_loopback(self.url.hostname or ""):
+            self.proxy = ""
+        elif not self.proxy and (named or sys.platform in ("darwin", "win32")):
+            import urllib.request  # only now: it imports http.client
+            if not urllib.request.proxy_bypass(self.url.netloc):
+                found = urllib.request.getproxies()
+                self.proxy = found.get(self.url.scheme) or found.get("all", "")
+        if self.proxy.startswith("socks"):
+            raise Refused("socks")
 
     def publish(self, body: Json) -> Json:
         """Publish JSON to the server's root; returns the message as the server stored it."""
@@ -848,95 +786,82 @@ class Ntfy:
     def poll(self, topics: Sequence[str], since: str) -> list[Json]:
         """The cached messages after `since` (an id, or epoch seconds)."""
         found = self._read("GET", f"/{','.join(topics)}/json?poll=1&since={since}")
-        return [event for event in map(event_of, found.split(b"\n")) if event]
+        return list(filter(None, map(event_of, found.split(b"\n"))))
 
     def fetch(self, url: str) -> bytes:
         """An attachment of this server."""
-        if not url.startswith(self.server + "/file/"):
+        import re
+        if not re.fullmatch(re.escape(self.server) + r"/file/[-.\w]+", url, re.A):
             raise Refused("no_ntfy", server=self.server)
         return self._read("GET", url[len(self.server):])
 
     def stream(self, topics: Sequence[str], since: str = "") -> Stream:
         """An open stream on `topics`; what came after the event `since`, too."""
-        path = f"/{','.join(topics)}/json?since={since or 'none'}"
-        return Stream(*self.open("GET", path, idle=SILENCE))
+        return self.open("GET", f"/{','.join(topics)}/json?since={since or 'none'}", idle=SILENCE)
 
-    def _read(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        response, _ = self.open(method, path, body)
+    def _read(self, method: str, path: str, body: bytes = b"") -> bytes:
+        response = self.open(method, path, body)
         try:
-            with response:
-                return bytes(response.read(LINE_LIMIT * 10))
-        except Exception as error:  # OSError, or http.client's IncompleteRead and its kin
+            return b"".join(response.pieces(LINE_LIMIT * 10))
+        except Exception as error:
             raise self._failure(error) from None
 
-    def open(self, method: str, path: str, body: bytes | None = None,
-             idle: float = CONNECT_WAIT) -> tuple[Any, Any]:
-        """The response, if it is 200, and its socket, which may be silent for `idle` seconds."""
-        proxy = self._proxy()
+    def open(self, method: str, path: str, body: bytes = b"",
+             idle: float = CONNECT_WAIT) -> Stream:
+        """The response, if it is 200; its body may be silent for `idle` seconds."""
         try:
-            connection, start, headers = self._connect(proxy)
-            with connection.sock as sock:  # the response holds it open
+            sock, start, login = self._connect()
+            with sock:  # the response holds it open
                 sock.settimeout(idle)
-                connection.request(method, start + path, body, headers)
-                response = connection.getresponse()
+                headers = {**self.headers, **login, "Content-Length": len(body)}
+                response = Stream(sock, f"{method} {start}{path}", headers, body)
         except Exception as error:
             raise self._failure(error) from None
         if response.status != 200:
-            with response:
-                raise self._refusal(response)
-        return response, sock
+            raise self._refusal(response)
+        return response
 
-    def _connect(self, proxy: str) -> tuple[Any, str, Json]:
-        """A connection, and the start of every path and the headers of a request on it."""
-        import http.client
+    def _connect(self) -> tuple[Any, str, Json]:
+        """A connection, and the start of every path and the login of a request on it."""
+        import socket
         import urllib.parse
-        pair, _, via = proxy.rpartition("://")[2].rstrip("/").rpartition("@")
-        login = credentials(urllib.parse.unquote(pair), name="Proxy-Authorization")
-        host = via or self.url.netloc
-        connection: Any = http.client.HTTPConnection(host, timeout=CONNECT_WAIT)
-        start, headers = self.url.path, self.headers
-        if self.url.scheme == "https":
-            import ssl
-            connection = http.client.HTTPSConnection(host, timeout=CONNECT_WAIT,
-                                                     context=ssl.create_default_context())
-            if via:
-                connection.set_tunnel(self.url.netloc, headers=login)
-        elif via:
-            start, headers = self.server, {**headers, **login}
-        connection.connect()
-        return connection, start, headers
-
-    def _proxy(self) -> str:
-        """The proxy that leads to the server, "" for none."""
-        if is_loopback(self.url.hostname or ""):
-            return ""
-        import urllib.request
         proxy = self.proxy
-        if not proxy and not urllib.request.proxy_bypass(self.url.netloc):
-            found = urllib.request.getproxies()
-            proxy = found.get(self.url.scheme) or found.get("all", "")
-        if proxy.startswith("socks"):
-            raise Refused("socks")
-        return proxy
+        via = urllib.parse.urlsplit(proxy if "://" in proxy else "//" + proxy)
+        login = credentials(urllib.parse.unquote(f"{via.username or ''}:{via.password or ''}"),
+                            name="Proxy-Authorization")
+        secure, host = self.url.scheme == "https", self.url.hostname or ""
+        port = self.url.port or (443 if secure else 80)
+        to, at = (via.hostname or "", via.port or 80) if proxy else (host, port)
+        known: Any = to.encode() if to.isascii() else to  # a str loads the codec for IDNA, 1 MB
+        sock: Any = socket.create_connection((known, at), CONNECT_WAIT)
+        if not secure:
+            return sock, self.server if proxy else self.url.path, login
+        if proxy:
+            there = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            status = Stream(sock, "CONNECT " + there, {"Host": there, **login}).status
+            if status != 200:
+                raise OSError(f"the proxy answers HTTP {status}")
+        import ssl
+        sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+        return sock, self.url.path, {}
 
     def _failure(self, error: Exception) -> Refused:
-        import ssl
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return Refused("bad_tls", server=self.server, detail=plain(error.verify_message))
+        unproven = getattr(error, "verify_message", "")  # ssl.SSLCertVerificationError has it
+        if unproven:
+            return Refused("bad_tls", server=self.server, detail=plain(unproven))
         if isinstance(error, TimeoutError) or "timed out" in str(error):
             return Refused("slow_network", server=self.server, seconds=int(CONNECT_WAIT))
         detail = plain(getattr(error, "strerror", "") or str(error) or type(error).__name__)
         return Refused("no_network", server=self.server, detail=detail)
 
-    def _refusal(self, response: Any) -> Refused:
+    def _refusal(self, response: Stream) -> Refused:
         import json
-        import re
         http = response.status
         if 300 <= http < 400:  # to follow it would take the credentials along
-            there = re.match(r"\w+://[^/?#]+", str(response.headers.get("Location")))
-            return Refused("moved", http, server=self.server, to=plain(there[0] if there else "?"))
+            there = response.headers.get("location", "?").partition("?")[0].split("/")
+            return Refused("moved", http, server=self.server, to=plain("/".join(there[:3]) or "?"))
         try:
-            found = json.loads(response.read(LINE_LIMIT))
+            found = json.loads(b"".join(response.pieces(LINE_LIMIT)))
             code, detail = int(found["code"]), plain(str(found["error"]))
         except Exception:  # no JSON of ntfy's, or the connection ended
             code, detail = 0, ""
@@ -944,43 +869,74 @@ class Ntfy:
         return Refused("refused", http, code, server=self.server, detail=detail, mend=mend)
 
 class Stream:
-    """An open stream, as an iterable of events."""
+    """The answer to one request: `status`, `headers` (names in small letters), and the body, in
+    pieces or as events. The connection ends with the last reference to it."""
 
-    def __init__(self, response: Any, sock: Any) -> None:
-        self.response, self.sock = response, sock
+    def __init__(self, sock: Any, start: str, headers: Json, body: bytes = b"") -> None:
+        rows = [f"{start} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        sock.sendall("\r\n".join([*rows, "", ""]).encode() + body)
+        self.sock, self.file = sock, sock.makefile("rb")
+        version, _, status = self.file.readline(LINE_LIMIT).partition(b" ")
+        if not version.startswith(b"HTTP/1."):
+            raise OSError("the answer is not HTTP")
+        self.status, self.headers = int(status[:3]), {}
+        for _ in range(100):
+            name, colon, value = str(self.file.readline(LINE_LIMIT), "latin-1").partition(":")
+            if not colon:
+                break
+            self.headers[name.lower()] = value.strip()
+
+    def pieces(self, limit: float) -> Iterator[bytes]:
+        """The body as it comes, up to about `limit` bytes; OSError, ValueError where it is cut."""
+        chunked = "transfer-encoding" in self.headers
+        left = 0 if chunked else int(self.headers.get("content-length", -1))  # -1: to the end
+        while limit > 0:
+            if chunked and not left:  # a line's end, but for the first, and the next chunk's size
+                size = self.file.readline(99).strip() or self.file.readline(99)
+                left = int(size.partition(b";")[0], 16)
+            piece = self.file.read1(min(left, 65536))
+            if not piece:
+                if left > 0:
+                    raise OSError("the connection was cut")
+                return
+            yield piece
+            left, limit = left - len(piece), limit - len(piece)
 
     def __iter__(self) -> Iterator[Json]:
         """Each event until the stream ends: cut, reset, silent for SILENCE, or closed."""
-        import http.client
-        line = b"\n"
+        line = bytearray()
         try:
-            while line:
-                whole = line.endswith(b"\n")  # the rest of an overlong line is no event
-                line = self.response.readline(LINE_LIMIT)
-                event = event_of(line) if whole else None
-                if event:
-                    yield event
-        except (OSError, ValueError, AttributeError, http.client.HTTPException):
-            return  # AttributeError: closed by another thread in the middle of a read
+            for piece in self.pieces(float("inf")):
+                first, *more = piece.split(b"\n")
+                line += first[: LINE_LIMIT - len(line)]  # without its end it is no JSON
+                for rest in more:
+                    event = event_of(line)
+                    if event:
+                        yield event
+                    line = bytearray(rest)
+        except (OSError, ValueError, AttributeError):
+            return  # AttributeError: TLS closed by another thread in the middle of a read
 
     def close(self) -> None:
         """End the stream, from any thread."""
-        import contextlib
-        with contextlib.suppress(OSError):
+        try:
             self.sock.shutdown(2)
+        except OSError:
+            return  # it had ended
 
 def credentials(pair: str, token: str = "", name: str = "Authorization") -> dict[str, str]:
     """The header for a token (Bearer) or for `user:password` (Basic); {} without either."""
+    if token or not pair.strip(":"):
+        return {name: "Bearer " + token} if token else {}
     import base64
-    value = "Bearer " + token if token else "Basic " + base64.b64encode(pair.encode()).decode()
-    return {name: value} if token or pair.strip(":") else {}
+    return {name: "Basic " + base64.b64encode(pair.encode()).decode()}
 
 def encode(body: Json) -> bytes:
     """JSON in UTF-8, since ntfy 2.13 counts the bytes of escapes; a lone surrogate becomes "?"."""
     import json
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
-def event_of(line: bytes) -> Json | None:
+def event_of(line: bytes | bytearray) -> Json | None:
     """The event on a line of a stream, None for anything without a usable id and time."""
     import json
     import re
@@ -993,12 +949,10 @@ def event_of(line: bytes) -> Json | None:
         return None
 
 class Inbox:
-    """All that arrives on the topics for as long as a call waits, as one queue of events.
-
-    A thread reads the stream and opens it again after a break; where that left a gap, `get` has
-    it polled. `since` is the question's own push: ntfy gives exactly what came after it. `via`
-    in an event is the number of the request that brought it.
-    """
+    """All that arrives on the topics for as long as a call waits, as one queue of events. A thread
+    reads the stream and opens it again after a break; where that left a gap, `get` has it polled.
+    `since` is the question's own push: ntfy gives exactly what came after it. `via` in an event is
+    the number of the request that brought it."""
 
     def __init__(self, ntfy: Ntfy, topics: Sequence[str]) -> None:
         import queue
@@ -1045,23 +999,19 @@ class Inbox:
                 if error.http == 403 and len(self.topics) == 2:
                     del self.topics[1]  # the question's topic may not be readable: a help only
                     continue
-                if error.http in (401, 403) or error.key in ("moved", "bad_tls", "socks"):
+                if error.http in (401, 403) or error.key in ("moved", "bad_tls"):
                     self.refusal = error
                 self.opened.set()
             self.live, self._gap = False, True
             failures = 0 if time.monotonic() - began > 10 else failures + 1
             self._closed.wait(BACKOFF[min(failures, len(BACKOFF) - 1)])
 
-    def _streamed(self) -> Iterator[Json]:
+    def _streamed(self) -> Stream:
         self._stream = stream = self.ntfy.stream(self.topics, self.since)
-        self.embedded = stream.response.headers.get("X-A4P") == "1"
+        self.embedded = stream.headers.get("x-a4p") == "1"
         if self._closed.is_set():
             stream.close()
-        for event in stream:
-            if event["event"] == "open":
-                self.live = True
-                self.opened.set()
-            yield event
+        return stream
 
     def _poll(self) -> None:
         self._gap = not self.live  # beside an open stream, one poll is enough
@@ -1073,12 +1023,15 @@ class Inbox:
         self._poll_at = time.monotonic() + self._pause
 
     def _take(self, request: Callable[[], Iterable[Json]]) -> None:
-        """Queue the messages that one request brings."""
+        """Queue the messages that one request brings; `open` stands at the start of streams."""
         self.requests += 1
         via = self.requests
         for event in request():
             if event["event"] == "message":
                 self.events.put({**event, "via": via})
+            elif event["event"] == "open":
+                self.live = True
+                self.opened.set()
 
 # === The push: what the phone shows =========================================
 

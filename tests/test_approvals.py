@@ -61,7 +61,7 @@ def decision(given: dict[str, Any], reply: str, agent: str = "claude", lang: str
     """What the agent gets for this reply, "asked back" where it gets nothing yet."""
     call = call_of(given, agent, lang)
     answer = call.questions[0].read(reply)
-    if isinstance(answer, a4p.NotListed):
+    if answer is None:
         return "asked back"
     output = call.output([answer])
     assert output is not None
