@@ -340,15 +340,6 @@ def write_private(path: str, text: str, place: Callable[[str, str], None] = os.r
         remove(draft)
     return True
 
-def lock(file: Any) -> bool:
-    """Lock an open file until it is closed; False where another has, or where nothing can."""
-    try:
-        import fcntl
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):
-        return False
-    return True
-
 def random_id(length: int) -> str:
     """`length` characters of a-z2-7 from the system's randomness, 5 bits each."""
     return "".join(ID_LETTERS[byte & 31] for byte in os.urandom(length))
@@ -457,14 +448,28 @@ def resolve_lang(lang: str) -> str:
         lang = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
     return "zh" if lang.lower().startswith("zh") else "en"
 
+def process_stamp(pid: int) -> str:
+    """What tells this process from a later one of the same pid; "" when it is gone."""
+    if sys.platform == "win32":
+        return "?"  # os.kill(pid, 0) would send Ctrl-C there
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return "" if fields[0] in (b"Z", b"X") else fields[19].decode()  # the time of its start
+    except (OSError, IndexError):
+        if os.path.exists("/proc/self/stat"):
+            return ""
+    import subprocess
+    return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True,
+                          timeout=5, check=False).stdout.strip()
+
 class Pending:
     """`pending/`: one small file for each question that waits now, on this host. Making it claims
-    the tag that it is named by. The process that asks keeps it locked: so it shows whether that
-    process is gone. It stays for TAG_KEPT seconds as `.over`, for late replies to the tag."""
+    the tag that it is named by, without any lock. It stays for TAG_KEPT seconds as `.over`, for
+    late replies to the tag."""
 
     def __init__(self, home: str) -> None:
         self.folder, self.taken = os.path.join(home, "pending"), os.path.join(home, "taken")
-        self._held: dict[str, Any] = {}  # path: the file that this process has locked
 
     def add(self, entry: Json, labels: Sequence[str] = ()) -> str:
         """Put the entry there as this process's; returns its tag, which no label starts with: a
@@ -473,21 +478,16 @@ class Pending:
         import socket
         avoided = {name.partition(".")[0] for name in list_dir(self.folder)}
         avoided |= {fold(label)[:length] for label in labels for length in (2, 3)}
+        entry.update(pid=os.getpid(), stamp=process_stamp(os.getpid()), host=socket.gethostname())
         turn = 0
         while True:
             turn += 1
             letter, *rest = os.urandom(2 if turn <= 10 else 3)
             tag = TAG_LETTERS[letter % len(TAG_LETTERS)] + "".join(str(2 + n % 8) for n in rest)
-            text = json.dumps({**entry, "tag": tag, "host": socket.gethostname()})
+            text = json.dumps({**entry, "tag": tag})
             if (tag not in avoided or turn > 20) and write_private(
-                    f"{self.folder}/{tag}.json", text, self._place):
+                    f"{self.folder}/{tag}.json", text, os.link):
                 return tag
-
-    def _place(self, draft: str, path: str) -> None:
-        file = open(draft, "r+", encoding="utf-8")  # noqa: SIM115 (closed by `drop`)
-        lock(file)
-        os.link(draft, path)
-        self._held[path] = file
 
     def waits(self, tag: str) -> bool:
         """Whether the entry is still there: `home` takes it away."""
@@ -495,14 +495,10 @@ class Pending:
 
     def drop(self, tag: str) -> bool:
         """Take the entry away; True for the one caller that did it."""
-        path = f"{self.folder}/{tag}.json"
         try:
-            os.rename(path, f"{self.folder}/{tag}.over")
+            os.rename(f"{self.folder}/{tag}.json", f"{self.folder}/{tag}.over")
         except OSError:
             return False
-        finally:
-            if path in self._held:
-                self._held.pop(path).close()
         return True
 
     def over(self, tag: str) -> bool:
@@ -516,12 +512,13 @@ class Pending:
         found = []
         for name in list_dir(self.folder):
             try:
-                with open(f"{self.folder}/{name}", "r+", encoding="utf-8") as file:
+                with open(f"{self.folder}/{name}", encoding="utf-8") as file:
                     entry = json.loads(file.read(100_000))
-                    if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
-                        entry.update(since=float(entry["since"]), lives=not lock(file))
-                        found.append(entry)
-            except (OSError, ValueError, TypeError, KeyError, RecursionError):
+                if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
+                    stamp = process_stamp(int(entry["pid"]))
+                    found.append({**entry, "since": float(entry["since"]),
+                                  "lives": bool(stamp) and stamp == entry["stamp"]})
+            except (OSError, *MALFORMED):
                 continue  # going away just now, or not ours
         return sorted(found, key=lambda entry: (entry["since"], entry["tag"]))
 
@@ -873,13 +870,14 @@ class Stream:
     pieces or as events. The connection ends with the last reference to it."""
 
     def __init__(self, sock: Any, start: str, headers: Json, body: bytes = b"") -> None:
+        import re
         rows = [f"{start} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         sock.sendall("\r\n".join([*rows, "", ""]).encode() + body)
         self.sock, self.file = sock, sock.makefile("rb")
-        version, _, status = self.file.readline(LINE_LIMIT).partition(b" ")
-        if not version.startswith(b"HTTP/1."):
+        found = re.match(rb"HTTP/1\.\d ([2-5]\d\d)\b.*\n", self.file.readline(LINE_LIMIT))
+        if not found:
             raise OSError("the answer is not HTTP")
-        self.status, self.headers = int(status[:3]), {}
+        self.status, self.headers = int(found[1]), {}
         for _ in range(100):
             name, colon, value = str(self.file.readline(LINE_LIMIT), "latin-1").partition(":")
             if not colon:

@@ -107,15 +107,15 @@ def test_killed_at_any_moment_none_of_the_others_is_harmed(
     assert not list((home.path / "pending").glob("*.json"))
 
 
-def test_an_entry_of_a_killed_process_is_no_live_one(
-        home: Home, hook: Start, phone: Phone) -> None:
-    """Its lock went with it, whatever process has its pid now."""
+def test_a_reused_pid_is_no_live_entry(home: Home, hook: Start, phone: Phone) -> None:
     run = hook("claude", claude(DB))
     push = phone.push()
-    delivered(home)
-    assert len(waits(home)) == 1
+    file = next((home.path / "pending").glob("*.json"))
+    entry = json.loads(file.read_text())
     run.process.kill()
     run.process.wait()
+    entry["pid"] = 1  # a process that is there, and is not the one that wrote the entry
+    file.write_text(json.dumps(entry))
     assert waits(home) == []
     assert phone.replaced(push)["message"] == "No longer waiting, see the terminal"
 
