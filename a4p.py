@@ -1377,7 +1377,7 @@ class Conversation:
         """Put a text file's content into the inbox as if it had been typed, or ask back."""
         try:
             file: Any = event["attachment"]
-            if not file["type"].startswith("text/plain") or int(file["size"]) > REPLY_LIMIT:
+            if not file["type"].startswith("text/plain") or file["size"] > REPLY_LIMIT:
                 raise ValueError("no text, or too much of it")
             text = self.ntfy.fetch(file["url"])[: REPLY_LIMIT + 3].decode("utf-8")
         except (Refused, *MALFORMED):
