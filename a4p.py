@@ -968,6 +968,7 @@ def event_of(line: bytes) -> Json | None:
     try:
         event: Json = json.loads(line)
         fits = (isinstance(event["event"], str) and isinstance(event["time"], int)
+                and isinstance(event.get("message", ""), str)  # else a 1 would be a choice
                 and re.fullmatch(EVENT_ID_FORM, event["id"]))
         return event if fits else None
     except (ValueError, TypeError, KeyError, RecursionError):
