@@ -360,7 +360,7 @@ class Log:
 
 # The config: key -> (default, form of its text or range of seconds, what an error says it must be)
 SETTINGS: dict[str, tuple[object, Any, str]] = {
-    "server": ("https://ntfy.sh", r"https?://[^\s/?#@]+(/[^\s?#]*)?",
+    "server": ("https://ntfy.sh", r"https?://([^\s/?#@[\]]+|\[[\da-f:.]+\](:\d+)?)(/[^\s?#]*)?",
                "an http:// or https:// URL"),
     "topic": ("", r"|[-_A-Za-z0-9]{1,55}", "1 to 55 of a-z A-Z 0-9 - _"),
     **dict.fromkeys(("token", "reply_token", "serve_token"), ("", r"\S*", "text without spaces")),
