@@ -1,11 +1,13 @@
 # make test: from nothing to green; make lint; make e2e: real agents, real browser.
+# make soak: a hook waits SOAK seconds (two hours) over 50 cut connections; memory and CPU.
 PYTHON ?= python3
 VENV ?= .venv
+SOAK ?= 7200
 BIN = $(VENV)/bin
 RULES = --line-length 100 --target-version py39 --select E,F,W,B,I,UP,C4,SIM \
         --per-file-ignores 'tests/*:E501,tests/*:SIM117' --config 'src=[".", "tests", "tests/e2e"]'
 
-.PHONY: test lint e2e bench clean
+.PHONY: test lint e2e bench soak clean
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest -q -n auto --doctest-modules a4p.py tests --ignore=tests/e2e --ignore=tests/bench.py
@@ -20,6 +22,9 @@ e2e: $(VENV)/test $(VENV)/e2e
 
 bench: $(VENV)/test
 	$(BIN)/python tests/bench.py
+
+soak: $(VENV)/test
+	$(BIN)/python tests/soak.py $(SOAK)
 
 $(VENV)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -376,7 +376,7 @@ class Log:
 
 # The config: key -> (default, form of its text or range of seconds, what an error says it must be)
 SETTINGS: dict[str, tuple[object, Any, str]] = {
-    "server": ("https://ntfy.sh", r"https?://[^\s/?#@]+(/[^\s?#]*)?",
+    "server": ("https://ntfy.sh", r"https?://([^\s/?#@[\]]+|\[[\da-f:.]+\](:\d+)?)(/[^\s?#]*)?",
                "an http:// or https:// URL"),
     "topic": ("", r"|[-_A-Za-z0-9]{1,55}", "1 to 55 of a-z A-Z 0-9 - _"),
     **dict.fromkeys(("token", "reply_token", "serve_token"), ("", r"\S*", "text without spaces")),
@@ -941,6 +941,7 @@ def event_of(line: bytes | bytearray) -> Json | None:
     try:
         event: Json = json.loads(line)
         fits = (isinstance(event["event"], str) and isinstance(event["time"], int)
+                and isinstance(event.get("message", ""), str)  # else a 1 would be a choice
                 and re.fullmatch(EVENT_ID_FORM, event["id"]))
         return event if fits else None
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -1347,7 +1348,7 @@ class Conversation:
         """Put a text file's content into the inbox as if it had been typed, or ask back."""
         try:
             file: Any = event["attachment"]
-            if not file["type"].startswith("text/plain") or int(file["size"]) > REPLY_LIMIT:
+            if not file["type"].startswith("text/plain") or file["size"] > REPLY_LIMIT:
                 raise ValueError("no text, or too much of it")
             text = self.ntfy.fetch(file["url"])[: REPLY_LIMIT + 3].decode("utf-8")
         except (Refused, *MALFORMED):

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 HERE = Path(__file__).absolute().parent
@@ -31,7 +32,7 @@ from phones import Phone  # noqa: E402
 
 RUNS = 15
 PYTHON = [sys.executable, "-I", "-S"]
-CALL = {"hook_event_name": "PreToolUse", "tool_name": "AskUserQuestion", "cwd": "/w", "tool_input": {
+CALL: dict[str, Any] = {"hook_event_name": "PreToolUse", "tool_name": "AskUserQuestion", "cwd": "/w", "tool_input": {
     "questions": [{"question": "Which?", "header": "H", "multiSelect": False,
                    "options": [{"label": "A"}, {"label": "B"}]}]}}
 
@@ -75,13 +76,15 @@ def bench_home(folder: Path) -> None:
     row("mode home, as installed / bare interpreter, CPU", f"{guarded / bare:.3f}", "0.2")
 
 
-def start_hook(home: Home) -> subprocess.Popen[bytes]:
+def start_hook(home: Home, text: str = "Which?") -> subprocess.Popen[bytes]:
     """A hook that has its question."""
+    question = {**CALL["tool_input"]["questions"][0], "question": text}
+    call = {**CALL, "tool_input": {"questions": [question]}}
     process = subprocess.Popen([*PYTHON, str(A4P), "hook", "claude"], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE,
                                env={**os.environ, "A4P_HOME": str(home.path)})
     assert process.stdin
-    process.stdin.write(json.dumps(CALL).encode())
+    process.stdin.write(json.dumps(call).encode())
     process.stdin.close()
     process.stdin = None
     return process
@@ -174,6 +177,31 @@ def bench_memory(folder: Path, server: str) -> None:
             home.run("home")
             for process in hooks:
                 process.communicate(timeout=30)
+
+
+def bench_load(folder: Path, server: str) -> None:
+    """Hooks that all wait on one topic at once: how many get their own answer, how soon."""
+    for count in (30, 60):
+        home = Home(folder / f"load{count}", server)
+        home.configure(timeout=600)
+        os.environ["A4P_HOME"] = str(home.path)
+        with contextlib.closing(Phone(server, home.config["topic"])) as phone:
+            hooks = {f"Q{n}?": start_hook(home, f"Q{n}?") for n in range(count)}
+            pushes = [phone.push(n, 120) for n in range(count)]
+            began = time.monotonic()
+            for push in pushes:
+                if "actions" in push:  # else the machine was too busy for its limits
+                    phone.tap(push, int(push["message"].split("?")[0][1:]) % 2)
+            outs = {name: process.communicate(timeout=60)[0] for name, process in hooks.items()}
+            took = time.monotonic() - began
+        right = 0
+        for n, (name, out) in enumerate(outs.items()):
+            specific = json.loads(out)["hookSpecificOutput"] if out else {}
+            right += specific.get("updatedInput", {}).get("answers") == {name: "AB"[n % 2]}
+        late = (home.path / "a4p.log").read_text().count(" not delivered: ")
+        row(f"{count} hooks at once on one topic: own answer / not delivered in time",
+            f"{right} / {late}", f"{count} / 0")
+        row(f"{count} hooks at once, first tap to the last one's end, s", f"{took:.2f}")
 
 
 class Readers:
@@ -277,6 +305,7 @@ def main() -> None:
             home = Home(folder / "a4p", server)
             bench_out(home, server)
             bench_memory(folder, server)
+            bench_load(folder, server)
             for streams in (10, 50, 200):
                 bench_serve("serve", server, streams, 200, 30 if streams == 200 else 5, pid)
         if os.environ.get("A4P_BENCH_SERVER"):

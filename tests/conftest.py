@@ -38,9 +38,9 @@ home, phone = fixtures.home, fixtures.phone
 class HookRun:
     """One run of `a4p.py hook AGENT`, as an agent does it."""
 
-    def __init__(self, agent: str, payload: Any) -> None:
+    def __init__(self, agent: str, payload: Any, script: Path = A4P) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(A4P), "hook", agent], stdin=subprocess.PIPE,
+            [sys.executable, "-I", "-S", str(script), "hook", agent], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert self.process.stdin
         data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
@@ -73,8 +73,8 @@ def hook() -> Iterator[Callable[..., HookRun]]:
     """Start a hook; whatever still runs after the test is ended."""
     runs: list[HookRun] = []
 
-    def start(agent: str, payload: Any) -> HookRun:
-        runs.append(HookRun(agent, payload))
+    def start(agent: str, payload: Any, script: Path = A4P) -> HookRun:
+        runs.append(HookRun(agent, payload, script))
         return runs[-1]
 
     yield start
