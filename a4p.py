@@ -3711,7 +3711,8 @@ def cmd_ask(options: Options) -> None:
 
 def ask_phone(options: Options, sender: Sender, question: Question, timeout: float) -> Outcome:
     """Ask, with a countdown where stderr is a terminal; the push is replaced at the end."""
-    end, closings = time.monotonic() + timeout, list[Json]()
+    closings: list[Json] = []
+    end = time.monotonic() + timeout
     def show_left() -> str:
         if os.isatty(2):
             left = options.say("ask_wait", left=max(0, int(end - time.monotonic())))
