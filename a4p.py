@@ -183,7 +183,7 @@ config_json | {file}, line {line}: not JSON ({detail}) - mend that line | {file}
 config_value | {file}, line {line}: {name} must be {want} - mend it | {file} 第 {line} 行：{name} 必须是 {want} - 请修正
 env_value | {name} must be {want} - mend or unset it | {name} 必须是 {want} - 请修正或取消
 config_read | {file} cannot be read ({detail}) - check its owner and mode | 无法读取 {file}（{detail}）- 请检查所有者和权限
-home_write | {file} cannot be written ({detail}) - check the folder, or set A4P_HOME | 无法写入 {file}（{detail}）- 请检查目录，或设置 A4P_HOME
+home_write | {file} cannot be written ({detail}) - check it and its folder; A4P_HOME moves those of a4p | 无法写入 {file}（{detail}）- 请检查目录，或设置 A4P_HOME
 ask_options | a question needs a text, and options that differ - check -o | 提问需要文字和互不相同的选项 - 请检查 -o
 duration | {value} is no duration - write 90, 45s, 10m, 2h or 1d | {value} 不是时长 - 请写 90、45s、10m、2h 或 1d
 no_network | {server} cannot be reached ({detail}) - check the network and `server` | 无法连接 {server}（{detail}）- 请检查网络和 `server`
@@ -3440,7 +3440,7 @@ export function apply(ctx, config = {}) {
 """
 
 def edits(state: State, agent: str, path: str) -> list[tuple[str, Any, Any]]:
-    """[(file, what adds a4p to its text, what takes it out)], in the order for install; keys are
+    """[(file, what adds a4p to its text, what takes it out)], in the order for install. Keys are
     documented ones alone (Claude Code 2.1.332, Codex 0.171)."""
     if agent == "dsh":  # without its plugin it would not boot: that comes first and goes last
         plugin = os.path.join(os.path.dirname(path), "a4p.mjs")
@@ -3594,13 +3594,12 @@ def codex_trusts(toml: str) -> bool:
     import hashlib
     import json
     import re
-    hashes = set()
-    for event, group, hook, ours in hooks_in(edited(agent_files("codex")[0], str)[0] or "{}"):
-        told = {"event_name": re.sub("(?<!^)(?=[A-Z])", "_", event).lower(), **group,
-                "hooks": [{"async": False, **hook}]}
-        data = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        hashes |= {hashlib.sha256(data.encode()).hexdigest()} if ours else set()
-    return all(each in toml for each in hashes)
+    _, hooks = edited(agent_files("codex")[0], lambda text: hooks_in(text or "{}"))
+    told = [{"event_name": re.sub("(?<!^)(?=[A-Z])", "_", event).lower(), **group,
+             "hooks": [{"async": False, **hook}]} for event, group, hook, ours in hooks if ours]
+    texts = [json.dumps(one, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+             for one in told]
+    return all(hashlib.sha256(text.encode()).hexdigest() in toml for text in texts)
 
 # === The command line =======================================================
 
@@ -3818,16 +3817,16 @@ def carry_out(options: Options, agents: Sequence[tuple[str, str]], done: str) ->
             changed = sum(change(options, *move) for move in moves)
         except A4pError as error:
             status = error.exit_code
-            show("a4p: " + error.text(options.lang), sys.stderr)
-            show(options.say("by_hand", file=path, lines=steps[-1][1](None)), sys.stderr)
+            by_hand = options.say("by_hand", file=path, lines=steps[-1][1](None))
+            show(f"a4p: {error.text(options.lang)}\n{by_hand}", sys.stderr)
             continue
-        if options.dry_run:
-            continue
-        print(options.say(done if changed else "unchanged", file=path))
-        if done == "installed":
-            print(options.say("needs_" + agent))
-        for file, _ in moves if done == "uninstalled" else ():
-            remove(file + BACKUP)
+        if not options.dry_run:
+            print(options.say(done if changed else "unchanged", file=path))
+            if done == "installed":
+                print(options.say("needs_" + agent))
+            else:
+                for file, _ in moves:
+                    remove(file + BACKUP)
     return status
 
 def cmd_install(options: Options) -> int:
@@ -3884,12 +3883,11 @@ def cmd_setup(options: Options) -> int:
     options.state = State(state.home)
     print(options.say("setup_done", file=config.path, topic=topic))
     status = carry_out(options, agents, "installed")
-    url = f"{options.state.config.server}/{topic}"
+    way, url = server if server == "embedded" else phone, f"{changes['server']}/{topic}"
     with contextlib.suppress(ValueError):  # too long for a terminal
-        if sys.stdout.isatty() and server != "embedded":
+        if sys.stdout.isatty() and way != "embedded":
             print("", *("  " + QR_ANSI.format(line) for line in qr_lines(url)), sep="\n")
-    way = server if server == "embedded" else phone
-    print("\n" + options.say("setup_" + way, server=options.state.config.server, topic=topic))
+    print("\n" + options.say("setup_" + way, server=changes["server"], topic=topic))
     if sys.stdout.isatty():
         status = try_phone(options, phone) or status
     print(options.say("setup_next"))
