@@ -183,7 +183,7 @@ config_json | {file}, line {line}: not JSON ({detail}) - mend that line | {file}
 config_value | {file}, line {line}: {name} must be {want} - mend it | {file} 第 {line} 行：{name} 必须是 {want} - 请修正
 env_value | {name} must be {want} - mend or unset it | {name} 必须是 {want} - 请修正或取消
 config_read | {file} cannot be read ({detail}) - check its owner and mode | 无法读取 {file}（{detail}）- 请检查所有者和权限
-home_write | {file} cannot be written ({detail}) - check it and its folder; A4P_HOME moves those of a4p | 无法写入 {file}（{detail}）- 请检查目录，或设置 A4P_HOME
+home_write | {file} cannot be written ({detail}) - check it and its folder; A4P_HOME moves those of a4p | 无法写入 {file}（{detail}）- 请检查它和它的目录；a4p 自己的目录可用 A4P_HOME 换掉
 ask_options | a question needs a text, and options that differ - check -o | 提问需要文字和互不相同的选项 - 请检查 -o
 duration | {value} is no duration - write 90, 45s, 10m, 2h or 1d | {value} 不是时长 - 请写 90、45s、10m、2h 或 1d
 no_network | {server} cannot be reached ({detail}) - check the network and `server` | 无法连接 {server}（{detail}）- 请检查网络和 `server`
@@ -3263,13 +3263,11 @@ def hook_line(state: State, agent: str) -> str:
     home, words = state.home, [f"{state.home}/out", stable_python(), os.path.abspath(__file__)]
     moved = home != os.path.expanduser("~/.a4p")  # the agent's environment may not say so
     if os.name == "nt" and agent == "codex":
-        start = f'set "A4P_HOME={home}"& ' * moved
-        return 'if exist "{}" ({}"{}" -I -S "{}" hook codex || exit /b 0)'.format(
-            words[0], start, *words[1:])
+        words[1:1] = [f'set "A4P_HOME={home}"& ' * moved]
+        return 'if exist "{}" ({}"{}" -I -S "{}" hook codex || exit /b 0)'.format(*words)
     out, python, script = map(shlex.quote, words)
     line = f"A4P_HOME={shlex.quote(home)} " * moved + f"{python} -I -S {script} hook {agent}"
-    line = f"[ ! -e {out} ] || {line} || true"
-    return line.replace("\\", "/") if os.name == "nt" else line
+    return f"[ ! -e {out} ] || {line} || true".replace("\\" if os.name == "nt" else "\0", "/")
 
 def hooks_in(text: str) -> list[tuple[str, Json, Json, bool]]:
     """Each hook of a JSON config: (event, group, hook, whether it is a4p's); raises ValueError."""
@@ -3322,8 +3320,7 @@ def added(text: str | None, groups: Json) -> str:
     return text
 
 def bare(text: str | None) -> str | None:
-    """The text of a JSON config without a4p's hooks and the brackets made for them, None where
-    there was nothing else; raises ValueError."""
+    """The text without a4p's hooks and the brackets made for them, None where that was all."""
     import re
     if text is None or not any(ours for *_, ours in hooks_in(text)):
         return text
@@ -3337,9 +3334,8 @@ def bare(text: str | None) -> str | None:
     return None if re.fullmatch(rf"\s*\{{\s+{hooks}\s*\}}\s*", text) else text
 
 def dsh_added(text: str | None, state: State, plugin: str) -> str:
-    """The text of DSH's `cordis.patch.yml`, which holds for every profile (0.1, 0.2), with a4p's
-    entry at its start. It is a YAML list, or comments and `[]`: an entry behind `[]` keeps dsh
-    from booting (0.1.0-rc.8). Raises ValueError."""
+    """DSH's `cordis.patch.yml`, for every profile (0.1, 0.2), with a4p's entry first: a list, or
+    comments and `[]`; an entry behind `[]` keeps dsh from booting (0.1.0-rc.8). ValueError."""
     import json
     import re
     config = {"command": hook_line(state, "dsh"), "beside": state.config.desk == "beside"}
