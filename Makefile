@@ -26,7 +26,8 @@ $(VENV)/python:
 	@touch $@
 
 $(VENV)/test: $(VENV)/python Makefile
-	$(BIN)/python -m pip install -q --disable-pip-version-check pytest pytest-timeout pytest-xdist hypothesis
+	$(BIN)/python -m pip install -q --disable-pip-version-check pytest pytest-timeout pytest-xdist hypothesis \
+		'mcp>=2.3; python_version >= "3.10"'
 	$(BIN)/python -m pip install -q --disable-pip-version-check --only-binary zxing-cpp zxing-cpp
 	@touch $@
 

@@ -18,7 +18,11 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs a hook 4 ms at every start
-    from collections import OrderedDict, deque
+    import base64, collections, contextlib, hashlib, hmac, json, queue  # noqa: E401, I001
+    import re, socket, socketserver, threading  # noqa: E401
+    import email.errors as email_errors, email.header as email_header  # noqa: E401
+    import http.server as http_server
+    import urllib.parse as urllib_parse, urllib.request as urllib_request  # noqa: E401
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from http.server import BaseHTTPRequestHandler as HandlerBase
     from queue import SimpleQueue
@@ -29,6 +33,19 @@ if TYPE_CHECKING:  # typing costs a hook 4 ms at every start
     Finding = tuple[str, str, Json]  # of doctor: ok, warning or failure; a text's key; its values
 else:
     HandlerBase = object
+    class Lazy:
+        """A module, imported when something of it is asked for: a hook at home asks for none."""
+
+        def __init__(self, name): self.name = name  # noqa: E704
+        def __getattr__(self, key):  # noqa: E301
+            __import__(self.name)
+            return getattr(sys.modules[self.name], key)
+
+    (base64, collections, contextlib, email_errors, email_header, hashlib, hmac, http_server, json,
+     queue, re, socket, socketserver, threading, urllib_parse, urllib_request) = map(Lazy, (
+         "base64", "collections", "contextlib", "email.errors", "email.header", "hashlib", "hmac",
+         "http.server", "json", "queue", "re", "socket", "socketserver", "threading",
+         "urllib.parse", "urllib.request"))
 
 # === Constants and limits ===================================================
 
@@ -116,6 +133,9 @@ class Refused(A4pError):
         super().__init__(key, http=http, code=code, **values)
         self.http = http
 
+# What comes of taking other people's JSON for what it should be
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+
 class Released(BaseException):
     """A signal took the question away: no Exception, so that no handler keeps it."""
 
@@ -175,6 +195,7 @@ waiting_n | Waiting: {n}. | 等待中：{n} 个。
 waiting_row |   {id}  {agent}  {project}  {left} s left  {text} |   {id}  {agent}  {project}  还剩 {left} 秒  {text}
 ask_wait | Waiting for the phone: {left} s left (Ctrl-C withdraws) | 等待手机回复：还剩 {left} 秒（Ctrl-C 撤回）
 hook_hint | `a4p.py hook` is called by agents, with JSON on stdin - run: a4p.py setup | `a4p.py hook` 由 agent 调用，从标准输入读 JSON - 请运行：a4p.py setup
+mcp_call | {fault} - mend the call | {fault} - 请修正调用
 sent | Sent. | 已发送。
 no_answer | nobody answered in time | 没有人及时回答
 not_waiting | the question was released | 问题已放回终端
@@ -408,6 +429,7 @@ SETTINGS: dict[str, tuple[object, Any, str]] = {
     **dict.fromkeys(("user", "password"), ("", r"[^\r\n\0]*", "text of one line")),
     "share_token": (False, "True|False", "true or false"),
     "timeout": (60, (1, WAIT_LIMIT), f"seconds, 1 to {WAIT_LIMIT}"),
+    "mcp_timeout": (300, (1, WAIT_LIMIT), f"seconds, 1 to {WAIT_LIMIT}"),
     "reply_wait": (0, (0, WAIT_LIMIT), f"seconds, 0 to {WAIT_LIMIT}"),
     "priority": (4, "[1-5]", "1 to 5"),
     "lang": ("auto", "auto|en|zh", '"auto", "en" or "zh"'),
@@ -1280,6 +1302,8 @@ class Conversation:
     TICK, returns the state to end with where the question was decided elsewhere, else "".
     `close_push` gets the publish that replaces a push when it is over."""
 
+    push: Push  # the one that waits, or waited last
+
     def __init__(self, state: State, sender: Sender, timeout: float,
                  close_push: Callable[[Json], object],
                  ended: Callable[[], str] = lambda: "") -> None:
@@ -1289,7 +1313,7 @@ class Conversation:
         self.ntfy = Ntfy(self.config)
         self.inbox = Inbox(self.ntfy, [self.config.topic + REPLY_SUFFIX, self.config.topic])
         self.seen: set[str] = set()
-        self.pushed: Push | None = None
+        self.waiting = False
 
     def __enter__(self) -> Conversation:
         return self
@@ -1303,67 +1327,62 @@ class Conversation:
         self.inbox.opened.wait(OPEN_WAIT)
         if self.inbox.refusal:
             raise self.inbox.refusal
-        push = Push(self.config, self.sender, question, place, self.inbox.embedded)
-        push.deadline = time.time() + self.timeout
+        push = self.push = Push(self.config, self.sender, question, place, self.inbox.embedded)
+        self._start_clock()
         push.compose()  # before anything is registered: it may be too big
-        self.pushed = push
+        self.waiting = True
         push.tag = self.pending.add({
             "id": push.id, "agent": self.sender.agent, "project": self.sender.project,
             "text": question.text[:300], "since": time.time(), "deadline": push.deadline,
             "title": push.title, "closing": push.closing("lost")}, question.labels)
         push.tagged = len(self.pending.live()) > 1
-        live, requests = self.inbox.live, self.inbox.requests
+        live, self.requests = self.inbox.live, self.inbox.requests  # what these bring is live
         body, ntfy = push.compose(), self.ntfy
         try:
             message = within(PUBLISH_WAIT - OPEN_WAIT, lambda: ntfy.publish(body), ntfy.server)
         except Refused as error:
             self.log.line(f"{push.id} {self.sender.agent} not delivered: {error}")
             if error.http not in (0, 200):  # refused: nothing can be on the phone
-                self.pending.drop(push.tag)
-                self.pushed = None
+                self.waiting = not self.pending.drop(push.tag)
             self._over("released")
             raise
         self.log.line(f"{push.id} {self.sender.agent} asks: {question.text}")
-        self.inbox.follow(message["id"], requests if live else 0)
+        self.inbox.follow(message["id"], self.requests if live else 0)
         import subprocess  # noqa: F401 (for the receipt: now, while only the person is awaited)
-        outcome = Wait(self, push, message["time"], requests).run()
+        self.pushed_at = message["time"]  # the server's clock, whole seconds
+        self.replayed: set[int] = set()  # later requests that brought what is older
+        self.asked_back = ""
+        outcome = self._wait()
         self._over(outcome.state, outcome.answer.joined() if outcome.answer else "")
         return outcome
 
-    def _over(self, state: str, answer: str = "") -> None:
-        push = self.pushed
-        if not push:
-            return
-        self.pending.drop(push.tag)
-        self.close_push(push.closing(state, answer))
-        if push.asides:
-            self.close_push({"topic": self.config.topic, "delete": push.id + "b"})
-        self.pushed = None  # last: a signal before this would leave the push alive
-        self.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
+    def _start_clock(self) -> None:
+        self.push.deadline, self.deadline = (clock() + self.timeout
+                                             for clock in (time.time, time.monotonic))
 
-class Wait:
-    """The wait for one push: which of the arriving events is its reply."""
-
-    def __init__(self, talk: Conversation, push: Push, pushed_at: int, requests: int) -> None:
-        self.talk, self.push = talk, push
-        self.pushed_at = pushed_at  # the server's clock, whole seconds
-        self.requests = requests  # those made before the push: what they bring is live
-        self.replayed: set[int] = set()  # later ones that brought what is older than the push
-        self.deadline = time.monotonic() + talk.timeout
-        self.asked_back = ""
-
-    def run(self) -> Outcome:
+    def _wait(self) -> Outcome:
         """Wait until the question is answered or ends otherwise."""
         while True:
-            event = self.talk.inbox.get(min(TICK, self.deadline - time.monotonic()))
+            event = self.inbox.get(min(TICK, self.deadline - time.monotonic()))
             outcome = self._consider(event) if event else None
             if outcome:
                 return outcome
-            state = self.talk.ended() if self.talk.pending.waits(self.push.tag) else "released"
+            state = self.ended() if self.pending.waits(self.push.tag) else "released"
             if not state and event is None and time.monotonic() >= self.deadline:
                 state = "timeout"
             if state:
                 return Outcome(state)
+
+    def _over(self, state: str, answer: str = "") -> None:
+        if not self.waiting:
+            return
+        push = self.push
+        self.pending.drop(push.tag)
+        self.close_push(push.closing(state, answer))
+        if push.asides:
+            self.close_push({"topic": self.config.topic, "delete": push.id + "b"})
+        self.waiting = False  # last: a signal before this would leave the push alive
+        self.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
 
     def _consider(self, event: Json) -> Outcome | None:
         """What one event means for the question; None while it still waits."""
@@ -1381,11 +1400,11 @@ class Wait:
         import re
         if self.requests < event["via"] and event["time"] < self.pushed_at:
             self.replayed.add(event["via"])
-        if event["id"] in self.talk.seen or event.get("topic") not in self.talk.inbox.topics:
+        if event["id"] in self.seen or event.get("topic") not in self.inbox.topics:
             return ""
-        self.talk.seen.add(event["id"])
+        self.seen.add(event["id"])
         title = str(event.get("title", ""))
-        if event["topic"] == self.talk.config.topic:
+        if event["topic"] == self.config.topic:
             if any(map(event.get, ("title", "tags", "click", "actions", "attachment"))):
                 return ""  # a push: ours, or somebody's
         elif re.fullmatch(ID_FORM, title):
@@ -1396,7 +1415,7 @@ class Wait:
 
     def _typed(self, event: Json, text: str) -> Outcome | None:
         """Words count for the question whose tag they start with, else for the only one."""
-        pending, push = self.talk.pending, self.push
+        pending, push = self.pending, self.push
         waiting = pending.live()
         if len(waiting) > 1:
             push.tagged = True  # from now on this question's tag has been seen, or will be
@@ -1425,15 +1444,15 @@ class Wait:
             file: Any = event["attachment"]
             if not file["type"].startswith("text/plain") or int(file["size"]) > REPLY_LIMIT:
                 raise ValueError("no text, or too much of it")
-            text = self.talk.ntfy.fetch(file["url"])[: REPLY_LIMIT + 3].decode("utf-8")
-        except (Refused, ValueError, TypeError, KeyError, AttributeError):
+            text = self.ntfy.fetch(file["url"])[: REPLY_LIMIT + 3].decode("utf-8")
+        except (Refused, *MALFORMED):
             self._aside(self.push.say("not_text"))
         else:
-            self.talk.inbox.events.put({**event, "id": event["id"] + "f", "message": text,
-                                        "attachment": None, "encoding": ""})
+            self.inbox.events.put({**event, "id": event["id"] + "f", "message": text,
+                                   "attachment": None, "encoding": ""})
 
     def _reply(self, text: str) -> Outcome | None:
-        question = self.push.question
+        question, push = self.push.question, self.push
         if fold(text) in DESK_WORDS and label_of(text, question.labels) is None:
             return Outcome("released")
         answer = question.read(text)
@@ -1442,22 +1461,20 @@ class Wait:
         if self.asked_back == fold(text) and question.words:
             return Outcome("answered", Answer([], text.strip()))
         self.asked_back = fold(text)
-        self.deadline = time.monotonic() + self.talk.timeout
-        self.push.deadline = time.time() + self.talk.timeout
-        self._aside(self.push.say("not_listed" if question.words else "only_listed",
-                                  reply=cut_end(text.strip(), 200),
-                                  marks="-".join(question.marks[:1] + question.marks[-1:])
-                                  or " / ".join(question.labels)))
+        self._start_clock()
+        marks = "-".join(question.marks[:1] + question.marks[-1:]) or " / ".join(question.labels)
+        self._aside(push.say("not_listed" if question.words else "only_listed",
+                             reply=cut_end(text.strip(), 200), marks=marks))
         return None
 
     def _aside(self, text: str, actions: Sequence[Json] = ()) -> None:
         """Tell the phone something, without holding up the wait."""
-        body = self.push.aside(text, actions)
+        body, question_id = self.push.aside(text, actions), self.push.id
         def publish() -> None:
             try:
-                self.talk.ntfy.publish(body)
+                self.ntfy.publish(body)
             except Refused as error:
-                self.talk.log.line(f"{self.push.id} could not ask back: {error}")
+                self.log.line(f"{question_id} could not ask back: {error}")
         background(publish)
 
 # === Agents: how each one asks and is answered ==============================
@@ -1729,13 +1746,29 @@ def finished(payload: Json, desk: str, lang: str) -> list[Question]:
         return []
     turn = payload.get("prompt_id") or payload.get("turn_id") or random_id(10)
     key = re.sub("[^a-zA-Z0-9]", "", f"{payload.get('session_id')}{turn}")[-99:]
-    text = str(payload.get("last_assistant_message") or say(lang, "finished"))
+    text = str(payload.get("last_assistant_message") or last_words(payload)
+               or say(lang, "finished"))
     if len(text) > TURN_SHOWN:
         part = re.match(rf"(?s).{{1,{TURN_SHOWN - 2}}}([.!?](?=\s)|[。！？\n])", text)
         text = (part[0].rstrip() if part else text[:TURN_SHOWN]) + " …"
     found = Question(key, say(lang, "finished"), text, [Option(say(lang, "done"))])
     found.hint, found.lettered = "go_on", True  # a number is for the agent to read
     return [found]
+
+def last_words(payload: Json) -> str:
+    """The assistant's last text in the transcript of Claude Code or Codex, "" without one."""
+    import contextlib
+    import json
+    words, path = "", str(payload.get("transcript_path"))
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 1_000_000))
+        for line in file:
+            with contextlib.suppress(*MALFORMED):
+                row = json.loads(line)
+                said = row.get("message") or row["payload"]
+                if said["role"] == "assistant":
+                    words = "".join(part.get("text", "") for part in said["content"]) or words
+    return words
 
 def go_on(call: Call, answers: Sequence[Answer]) -> Json | None:
     """Stop: the reply continues the session. Claude Code 2.1.332 tells the model that a hook says
@@ -1785,7 +1818,7 @@ class Transcript:
         if self.tool.encode() not in line and b"tool_result" not in line:
             return False
         found = False
-        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+        with contextlib.suppress(*MALFORMED):
             for block in json.loads(line)["message"]["content"]:
                 if block["type"] == "tool_use" and block["name"] == self.tool:
                     if self._leaves(block["input"]) == self.input:
@@ -1848,6 +1881,13 @@ def need_topic(state: State) -> Config:
     if not state.config.topic:
         raise UsageError("no_config")
     return state.config
+
+def publish_notice(state: State, title: str, text: str) -> None:
+    """Send a plain push; raises UsageError without a topic, Refused."""
+    config, ntfy = need_topic(state), Ntfy(state.config)
+    body = {"topic": config.topic, "message": cut_middle(text, MESSAGE_LIMIT - 500),
+            "title": cut_end(" ".join(title.split()) or "a4p", TITLE_LIMIT)}
+    within(PUBLISH_WAIT, lambda: ntfy.publish(body), ntfy.server)
 
 def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
     """The output for a call, None without all answers; `closings` gets what is to be published."""
@@ -1976,60 +2016,66 @@ def run_deliver() -> int:
 
 # === QR code (ISO/IEC 18004) =====================================================================
 
-# Level L, versions 1..10: data codewords, error correction codewords of each block, blocks.
-QR_VERSIONS = ((19, 7, 1), (34, 10, 1), (55, 15, 1), (80, 20, 1), (108, 26, 1), (136, 18, 2),
-               (156, 20, 2), (194, 24, 2), (232, 30, 2), (274, 18, 4))
+# Level L, versions 1..6: data codewords, error correction codewords of each block, blocks.
+QR_VERSIONS = ((19, 7, 1), (34, 10, 1), (55, 15, 1), (80, 20, 1), (108, 26, 1), (136, 18, 2))
+QR_FORMAT = 0b111011111000100  # level L and the first mask, with their check bits
 QR_ANSI = "\x1b[38;5;231;48;5;16m{}\x1b[0m"  # white on black whatever the terminal's theme
 
 def qr_lines(data: str) -> list[str]:
     """Return the QR code of `data` as lines of text, each showing two rows of modules.
 
     The light modules are the drawn ones, which is right on a dark terminal; QR_ANSI.format(line)
-    is right on every terminal that has colours. Raises ValueError over 271 bytes of UTF-8.
+    is right on every terminal that has colours. Raises ValueError over 134 bytes of UTF-8.
 
     >>> len(qr_lines("http://192.0.2.7:8080/a4p-topic#t=token"))
     19
     """
-    rows = [[False] * 4 + row + [False] * 4 for row in qr_matrix(data.encode())]
-    quiet = [[False] * len(rows[0])] * 4
+    rows = [[0] * 4 + row + [0] * 4 for row in qr_matrix(data.encode())]
+    quiet = [[0] * len(rows[0])] * 4
     rows = quiet + rows + quiet + quiet[:1]  # the size is odd: one row more fills the last line
     return ["".join("█▀▄ "[2 * upper + lower] for upper, lower in zip(*pair))
             for pair in zip(rows[::2], rows[1::2])]
 
-def qr_matrix(data: bytes) -> list[list[bool]]:
-    """Return the rows of the smallest QR code that holds `data`; True is a dark module.
-
-    Raises ValueError over 271 bytes, the most that version 10 holds.
-    """
-    version, words = _qr_words(data)
+def qr_matrix(data: bytes) -> list[list[int]]:
+    """Return the rows of the smallest code of `data`; 1 is dark. ValueError over 134 bytes."""
+    if len(data) > 134:
+        raise ValueError(f"too long for a QR code: {len(data)} bytes, at most 134")
+    version = next(v for v, row in enumerate(QR_VERSIONS, 1) if len(data) + 2 <= row[0])
     size = 4 * version + 17
+    cells = _qr_fixed(size)
     columns = [x for x in range(size - 1, -1, -1) if x != 6]
     path = [(x, y if pair % 4 else size - 1 - y) for pair in range(0, size - 1, 2)
             for y in range(size) for x in columns[pair:pair + 2]]  # up, then down, and so on
-    fixed = _qr_patterns(version, size, 0)
+    words = _qr_words(data, *QR_VERSIONS[version - 1])
     bits = [word >> i & 1 for word in words for i in range(7, -1, -1)] + [0] * 7
-    cells = dict(zip([cell for cell in path if cell not in fixed], bits))
-    codes = []
-    for mask in range(8):
-        dark = {cell: bit ^ (_qr_masks(*cell)[mask] == 0) for cell, bit in cells.items()}
-        dark.update(_qr_patterns(version, size, mask))
-        codes.append([[dark[x, y] == 1 for x in range(size)] for y in range(size)])
-    return min(codes, key=_qr_penalty)
+    free = [cell for cell in path if cell not in cells]
+    cells.update({(x, y): bit ^ (x + y + 1) % 2 for (x, y), bit in zip(free, bits)})  # masked
+    return [[cells[x, y] for x in range(size)] for y in range(size)]
 
-def _qr_words(data: bytes) -> tuple[int, list[int]]:
-    """Return the version and all its codewords: the data, in turn from each block, the sums."""
-    if len(data) > 271:
-        raise ValueError(f"too long for a QR code: {len(data)} bytes, at most 271")
-    version = next(v for v, row in enumerate(QR_VERSIONS, 1) if len(data) + 2 + v // 10 <= row[0])
-    room, ecc, blocks = QR_VERSIONS[version - 1]
-    head = 2 + version // 10  # bytes: mode, length (8 bits, 16 in version 10), terminator
-    bits = (4 << 8 * head - 8 | len(data)) << 8 * len(data) | int.from_bytes(data, "big")
-    words = (bits << 4).to_bytes(len(data) + head, "big") + b"\xec\x11" * room  # then padding
-    cuts = [sum((room + k) // blocks for k in range(i)) for i in range(blocks + 1)]
-    parts = [words[cuts[i]:cuts[i + 1]] for i in range(blocks)]
-    sums = [_qr_remainder(part, ecc) for part in parts]
-    return version, [part[i] for table in (parts, sums) for i in range(len(table[-1]))
-                     for part in table if i < len(part)]
+def _qr_fixed(size: int) -> dict[tuple[int, int], int]:
+    """Return the modules that hold no data: finders, alignment, timing, format."""
+    squares = [(3, 3, "11010"), (3, size - 4, "11010"), (size - 4, 3, "11010")]
+    squares += [(size - 7, size - 7, "101")] * (size > 21)
+    cells = {(8, size - 8): 1}
+    for x, y, rings in squares:
+        reach = range(1 - len(rings), len(rings))
+        cells.update({(x + i, y + j): int(rings[max(abs(i), abs(j))])
+                      for i in reach for j in reach})
+    cells.update({cell: 1 - i % 2 for i in range(8, size - 8) for cell in ((i, 6), (6, i))})
+    for i in range(15):  # twice
+        first = (8, i + i // 6) if i < 8 else (15 - i - i // 9, 8)
+        second = (size - 1 - i, 8) if i < 8 else (8, size - 15 + i)
+        cells[first] = cells[second] = QR_FORMAT >> i & 1
+    return cells
+
+def _qr_words(data: bytes, room: int, ecc: int, blocks: int) -> list[int]:
+    """Return the codewords: the data, one from each block in turn, then their check words."""
+    head = int.from_bytes(bytes([4, len(data)]) + data, "big") << 4  # mode, length, terminator
+    words = head.to_bytes(len(data) + 2, "big") + b"\xec\x11" * room  # then padding
+    step = room // blocks
+    parts = [words[start:start + step] for start in range(0, room, step)]
+    checks = [_qr_remainder(part, ecc) for part in parts]
+    return [word for table in (parts, checks) for turn in zip(*table) for word in turn]
 
 def _qr_remainder(words: bytes, ecc: int) -> bytes:
     """Return the Reed-Solomon codewords of one block, over GF(256) with polynomial 0x11d."""
@@ -2046,163 +2092,94 @@ def _qr_remainder(words: bytes, ecc: int) -> bytes:
         rest = [a ^ times(b, factor) for a, b in zip([*rest[1:], 0], divisor[1:])]
     return bytes(rest)
 
-def _qr_bch(value: int, degree: int, divisor: int) -> int:
-    """Return value with its check bits appended, `degree` of them."""
-    rest = value << degree
-    for i in range(5, -1, -1):  # versions have 6 bits, formats 5
-        rest ^= (rest >> degree + i & 1) * divisor << i
-    return value << degree | rest
-
-def _qr_patterns(version: int, size: int, mask: int) -> dict[tuple[int, int], int]:
-    """Return the modules that hold no data: alignment, timing, finders, version, format."""
-    steps = {6, size - 7 if version > 1 else 6, (size - 1) // 2 if version > 6 else 6}
-    squares = [(x, y, "101") for x in steps for y in steps if abs(x - y) != size - 13]
-    squares += [(x, y, "11010") for x, y in ((3, 3), (3, size - 4), (size - 4, 3))]
-    cells = {}
-    for x, y, rings in squares:
-        reach = range(1 - len(rings), len(rings))
-        cells.update({(x + i, y + j): int(rings[max(abs(i), abs(j))])
-                      for i in reach for j in reach})
-    cells.update({cell: 1 - i % 2 for i in range(8, size - 8) for cell in ((i, 6), (6, i))})
-    for i in range(18 * (version > 6)):
-        x, y = size - 11 + i % 3, i // 3
-        cells[x, y] = cells[y, x] = _qr_bch(version, 12, 0x1F25) >> i & 1
-    for i in range(15):  # level and mask, twice
-        first = (8, i + i // 6) if i < 8 else (15 - i - i // 9, 8)
-        second = (size - 1 - i, 8) if i < 8 else (8, size - 15 + i)
-        cells[first] = cells[second] = (_qr_bch(8 | mask, 10, 0x537) ^ 0x5412) >> i & 1
-    return {**cells, (8, size - 8): 1}
-
-def _qr_masks(x: int, y: int) -> tuple[int, ...]:
-    """Return 0 for each of the eight masks that inverts the module."""
-    both, three = x * y % 2, x * y % 3
-    return ((x + y) % 2, y % 2, x % 3, (x + y) % 3, (x // 3 + y // 2) % 2, both + three,
-            (both + three) % 2, (x + y + three) % 2)
-
-def _qr_penalty(code: list[list[bool]]) -> int:
-    """Return how hard a code is to read: runs, finder look-alikes, squares, imbalance."""
-    import re
-    lines = ["".join(" #"[dark] for dark in line) for line in [*code, *zip(*code)]]
-    runs = sum(len(run) - 2 for line in lines for run in re.findall("#{5,}| {5,}", line))
-    alike = sum(len(re.findall("(?=# ### # {4}| {4}# ### #)", line)) for line in lines)
-    squares = sum(len(set(upper[i:i + 2] + lower[i:i + 2])) == 1
-                  for upper, lower in zip(code, code[1:]) for i in range(len(code) - 1))
-    dark = sum(map(sum, code)) * 100 / len(code) ** 2
-    return runs + 40 * alike + 3 * squares + 10 * int(abs(dark - 50) / 5)
-
 # === The answer page: what `serve` shows ====================================
 
 PAGE = r"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
+<html lang="en"><meta charset="utf-8"><title>a4p</title><link rel="icon" href="data:,">
 <meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover">
-<title>a4p</title>
-<link rel="icon" href="data:,">
 <style>
-:root {
-  color-scheme: light dark;
+:root { color-scheme: light dark;
   --ground: light-dark(#f4f3f0, #121316); --card: light-dark(#fff, #1c1e22);
   --ink: light-dark(#1b1d21, #ececee); --soft: light-dark(#585d66, #a7abb4);
   --line: light-dark(#dcdad4, #31343a); --edge: light-dark(#83878f, #7b808a);
-  --press: light-dark(#eceff6, #272b33); --accent: light-dark(#1d56b8, #93b9ff);
-  --on: light-dark(#fff, #0d1a30); --bad: light-dark(#ae1f1a, #ff9f96);
-  --warm: light-dark(#7d4800, #f3c173); --good: light-dark(#1c6a3a, #86d5a2);
-}
-* { box-sizing: border-box; margin: 0; }
+  --accent: light-dark(#1d56b8, #93b9ff); --bad: light-dark(#ae1f1a, #ff9f96);
+  --warm: light-dark(#7d4800, #f3c173); --good: light-dark(#1c6a3a, #86d5a2); }
+* { box-sizing: border-box; min-width: 0; margin: 0; padding: 0; border: 0; font: inherit; }
 html { background: var(--ground); color: var(--ink); -webkit-text-size-adjust: 100%; }
-body { max-width: 42rem; margin: 0 auto; overflow-wrap: anywhere;
-  font: 1.0625rem/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
-  padding: max(1rem, env(safe-area-inset-top)) 1rem max(3rem, env(safe-area-inset-bottom)); }
-b, h2, .mark, .tag, .main, .send, .quiet, .card .short { font-weight: 600; }
-h1 { font-size: 1.125rem; }
-h2 { font-size: 1rem; margin: 2.25rem .25rem .75rem; color: var(--soft); }
-ul { list-style: none; padding: 0; }
-li { padding: .75rem .25rem; border-top: 1px solid var(--line); }
-a { color: var(--accent); display: block; padding: .75rem 0; }
-header { padding: 0 .25rem 1rem; }
-header, .head, .what { display: flex; flex: 1; flex-wrap: wrap; gap: 0 .75rem;
-  align-items: baseline; justify-content: space-between; }
-.connected::before { content: "●"; margin-right: .4em; color: var(--good); }
+body { max-width: 42rem; margin: 0 auto; font: 1.0625rem/1.45 system-ui; overflow-wrap: anywhere;
+  padding: max(.5rem, env(safe-area-inset-top)) 1rem max(3rem, env(safe-area-inset-bottom)); }
+b, h1, h2, .mark, .tag, .main, .quiet { font-weight: 600; }
+header, .head, .fill { display: flex; flex: 1; flex-wrap: wrap; gap: 0 .75rem;
+  align-items: baseline; justify-content: space-between; text-align: start; }
+header, #past h2, li { padding: .75rem .25rem; }
+li { list-style: none; border-top: 1px solid var(--line); }
+small, .soft, .head { color: var(--soft); font-size: .9375rem; font-variant-numeric: tabular-nums; }
 #empty { text-align: center; padding: 3.5rem 1rem; }
 #live { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+.connected::before { content: "●"; margin-right: .4em; color: var(--good); }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 1rem;
   padding: 1.125rem; margin-bottom: 1rem; box-shadow: 0 1px 2px #0001, 0 6px 20px #0001; }
-.card h2 { margin: .75rem 0 0; color: var(--accent); }
-.soft, .head, small { color: var(--soft); font-size: .9375rem; }
-.clock { font-variant-numeric: tabular-nums; }
-.text { white-space: pre-wrap; }
-.card .text { margin: .25rem 0 .625rem; }
-.card .short { font-size: 1.25rem; line-height: 1.4; }
+.card h2 { margin-top: .75rem; font-size: 1rem; }
+.text { white-space: pre-wrap; margin: .25rem 0 .5rem; }
+.card .short { font-size: 1.25rem; font-weight: 600; }
 pre { font: .9375rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
-fieldset { border: 0; padding: 0; min-width: 0; }
-fieldset:disabled { opacity: .55; }
-button, .row, .field { font: inherit; color: inherit; background: var(--card); width: 100%;
-  min-height: 3.25rem; padding: .625rem .875rem; border: 1px solid var(--edge);
-  border-radius: .75rem; touch-action: manipulation; }
-.row { display: flex; gap: .875rem; align-items: center; text-align: start; margin-top: .625rem; }
+button, .row, .field { background: var(--card); color: var(--ink); border: 1px solid var(--edge);
+  border-radius: 12px; width: 100%; min-height: 3.25rem; margin-top: .5rem; padding: .6rem .9rem; }
+.row { display: flex; gap: .875rem; align-items: center; text-align: center; }
 .row:has(:checked) { border-color: var(--accent); box-shadow: inset 0 0 0 1px var(--accent); }
 .row input { flex: none; width: 1.5rem; height: 1.5rem; accent-color: var(--accent); }
-.mark { min-width: 2rem; line-height: 2rem; border-radius: .5rem; text-align: center;
-  color: var(--accent); background: var(--press); }
-.what small { flex-basis: 100%; }
+.mark { background: var(--ground); border-radius: .5rem; min-width: 2rem; line-height: 2rem; }
+.fill small { flex-basis: 100%; }
 .tag { font-size: .8125rem; color: var(--soft); }
+.words { display: flex; gap: .5rem; align-items: end; }
+.words, .main, .note:not(:empty), .note + .quiet { margin-top: 1rem; }
+.main { color: var(--card); background: var(--accent); border-color: var(--accent); }
+.mark, .quiet, .card h2 { color: var(--accent); width: auto; }
 .high { color: var(--warm); }
 .answered { color: var(--good); }
 .danger { border-color: var(--bad); }
-.danger b, .danger .mark, .risk, .bad, .soon, .lost { color: var(--bad); }
-.words { display: grid; grid-template-columns: 1fr auto; gap: .375rem .5rem; }
-.words label, .words .field:last-child { grid-column: 1 / -1; }
-.main { color: var(--on); background: var(--accent); border-color: var(--accent); }
-.send, .quiet { width: auto; color: var(--accent); }
-.row ~ .words, .main, .note:not(:empty), .quiet, #key { margin-top: 1rem; }
+.danger b, .danger .mark, .bad, .soon, .lost, .card:not(.sent) .note { color: var(--bad); }
+.sent form, .card:not(.sent) .note + .quiet { display: none; }
+fieldset:disabled { opacity: .55; }
 :focus-visible, .row:has(:focus-visible) { outline: 3px solid var(--accent); outline-offset: 2px; }
-@media (hover: hover) { button:not(.main):hover, .row:hover { background: var(--press); } }
+@media (hover: hover) { button:not(.main):hover, .row:hover { background: var(--ground); } }
 </style>
 <header><h1>a4p</h1><p id="state" class="soft" role="status"></p></header>
 <main tabindex="-1">
 <form id="gate" class="card" hidden>
-<label for="key"></label><p class="soft" data-say="why"></p>
-<input id="key" class="field" autocomplete="off" autocapitalize="none" required>
-<button class="main" data-say="go"></button><nav></nav>
-</form>
+<label><b></b><br><small data-say="why"></small><input id="key" class="field" autocomplete="off"
+autocapitalize="none" required></label><button class="main" data-say="go"></button></form>
 <section id="queue"></section>
 <p id="empty" class="soft" data-say="empty" hidden></p>
-<section id="past" hidden><h2 data-say="recent"></h2><ul></ul></section>
-</main>
+<section id="past" hidden><h2 class="soft" data-say="recent"></h2><ul></ul></section></main>
 <p id="live" aria-live="polite"></p>
-<noscript>This page needs JavaScript. Without it, answer in the ntfy app.</noscript>
 <script>
-"use strict";
 const TEXT = {  // [English, Chinese]
-  connecting: ["Connecting", "正在连接"], connected: ["Connected", "已连接"],
-  lost: ["No connection, trying again", "连接已断开，正在重试"],
+  connected: ["Connected", "已连接"], lost: ["No connection, trying again", "连接已断开，正在重试"],
   queue: ["Waiting questions", "等待回答的问题"], recent: ["Recent", "最近"],
-  empty: ["Nothing is waiting. Questions appear here by themselves.",
-    "没有等待回答的问题。新问题会自动出现在这里。"], question: ["Question", "问题"],
-  approval: ["Approval", "请求许可"], place: ["{} of {}", "第 {} 个，共 {} 个"],
-  left: ["{} left", "剩余 {}"], high: ["high priority", "高优先级"],
+  empty: ["Nothing is waiting. New questions appear here.", "没有问题在等待，新问题会显示在这里。"],
+  question: ["Question", "问题"], place: ["{} of {}", "第 {} 个，共 {} 个"], send: ["Send", "发送"],
+  left: ["{} left", "剩余 {}"], high: ["high priority", "高优先级"], danger: ["careful", "请谨慎"],
   medium: ["medium priority", "中优先级"], low: ["low priority", "低优先级"],
-  danger: ["careful", "请谨慎"], several: ["Choose one or more", "可选一项或多项"],
-  submit: ["Submit", "提交"], other: ["Other", "其他"], words: ["Your answer", "你的回答"],
-  send: ["Send", "发送"], none: ["Choose an option or type an answer.", "请选择一项或输入回答。"],
+  several: ["Choose one or more", "可选一项或多项"], submit: ["Submit", "提交"],
+  other: ["Other", "其他"], words: ["Your answer", "你的回答"], again: ["Answer again", "重新回答"],
+  none: ["Choose an option or type an answer.", "请选择一项或输入回答。"], go: ["Continue", "继续"],
   sent: ["Sent: {}. Waiting for the agent.", "已发送：{}。等待代理接收。"],
-  again: ["Answer again", "重新回答"], offline: ["no connection", "没有连接"],
+  offline: ["no connection", "没有连接"], answered: ["Answered: {}", "已回答：{}"],
   failed: ["Not sent ({}). Please try again.", "未能发送（{}）。请重试。"],
-  answered: ["Answered: {}", "已回答：{}"], desk: ["Answered at the desk", "已在电脑前回答"],
-  timeout: ["Timed out, back at the terminal", "无人回答，已回到终端"],
+  desk: ["Answered at the desk", "已在电脑前回答"], topic: ["Topic", "主题"],
+  timeout: ["Timed out, back at the terminal", "无人回答，已回到终端"], token: ["Token", "令牌"],
   released: ["Back at the terminal", "已放回终端"], ended: ["No longer waiting", "已不再等待"],
-  topic: ["Topic", "主题"], token: ["Token", "令牌"], go: ["Continue", "继续"],
-  why: ["It stands in the link that the server shows: /topic#t=token",
-    "就在服务器显示的链接里：/主题#t=令牌"],
+  why: ["It stands in the server's link: /topic#t=token", "见服务器显示的链接：/主题#t=令牌"],
 };
 const zh = /^zh/i.test(navigator.language), $ = selector => document.querySelector(selector);
 const say = (key, ...parts) => TEXT[key][+zh].replace(/{}/g, () => parts.shift());
-const topic = location.pathname.slice(1).replace(/-response$/, "");
-const items = new Map();    // all that is shown, by question id or message id
-const seen = new Set();     // message ids: a reconnect replays what is known
-const changed = new Set();  // items to draw: a replay is drawn once
-const set = Object.assign;
-let store = {}, source, timer, delay = 1, skew = 0, calm = 0;  // skew and calm: milliseconds
+const topic = location.pathname.slice(1).replace(/-response$/, ""), set = Object.assign;
+const named = /^[\w-]{1,55}$/.test(topic);
+const items = new Map();  // all that is shown, by question id or message id, the latest last
+const seen = new Set();   // message ids: a reconnect replays what is known
+let store = {}, source, timer, drawing, waiting = [], delay = 1;  // delay: seconds
+let skew = 0, calm = 0;  // milliseconds: the server's clock less ours; when taps count again
 try { store = localStorage; } catch { }  // storage is off: the token lasts as long as the page
 function el(kind, ...kids) {  // what comes from outside becomes text, never markup or a property
   const [tag, ...names] = kind.split("."), node = document.createElement(tag);
@@ -2211,18 +2188,16 @@ function el(kind, ...kids) {  // what comes from outside becomes text, never mar
   if (!node.firstElementChild) node.dir = "auto";
   return node;
 }
-// --- The connection ---
 const bearer = () => store.a4pToken ? { Authorization: "Bearer " + store.a4pToken } : {};
-const useToken = text => { store.a4pToken = text.replace(/[^!-~]/g, ""); };
 const show = state => set($("#state"), { className: "soft " + state, textContent: say(state) });
+const soon = () => { drawing ||= setTimeout(draw, 20); };  // a replay is drawn once
 const later = (act, seconds) => { clearTimeout(timer); timer = setTimeout(act, seconds * 1000); };
 function connect() {
-  if (source) source.close();
-  show("connecting");
+  source?.close();
   later(lost, 15);
   const code = btoa(bearer().Authorization || "").replace(/=/g, "");
-  const auth = code && "&auth=" + code.replace(/[+]/g, "-").replace(/[/]/g, "_");
-  source = new EventSource(`/${topic},${topic}-response/sse?since=12h${auth}`);
+  const auth = code.replace(/[+]/g, "-").replace(/[/]/g, "_");
+  source = new EventSource(`/${topic},${topic}-response/sse?since=12h&auth=${auth}`);
   source.onmessage = event => { later(lost, 77); take(JSON.parse(event.data)); };
   source.onerror = lost;
   for (const name of ["open", "keepalive"]) source.addEventListener(name, event => {
@@ -2231,6 +2206,7 @@ function connect() {
     delay = 1;
     skew = JSON.parse(event.data).time * 1000 - Date.now();
     show("connected");
+    soon();
   });
 }
 async function lost() {
@@ -2240,142 +2216,114 @@ async function lost() {
   later(connect, delay);
   delay = Math.min(15, delay * 2);
   const answer = refused && await fetch(`/${topic}/auth`, { headers: bearer() }).catch(Object);
-  if ([401, 403].includes(answer.status)) gate("token");
+  if ([401, 403].includes(answer.status)) gate();
 }
-function gate(kind) {
-  const form = $("#gate"), key = $("#key");
+function gate() {  // asks for what is missing, the topic or the token
   clearTimeout(timer);
-  if (!form.hidden) return;
-  form.hidden = false;
-  $("#gate label").textContent = say(kind);
+  $("#gate").hidden = false;
+  $("#gate b").textContent = say(named ? "token" : "topic");
   $("#state").textContent = "";
-  set(key, kind === "token" ? { type: "password" } : { pattern: "[A-Za-z0-9_\\-]{1,55}" }).focus();
-  form.onsubmit = event => {
-    event.preventDefault();
-    if (kind === "topic") return location.assign("/" + key.value);
-    useToken(key.value);
-    key.value = "";
-    form.hidden = true;
-    connect();
-  };
+  set($("#key"), named ? { type: "password" } : { pattern: "[\\w\\-]{1,55}" }).focus();
 }
-// --- What arrives ---
 const epoch = seconds => Math.min(Number(seconds) || 0, 1e11);
 function take(m) {
   if (seen.has(m.id)) return;
   seen.add(m.id);
-  const id = m.sequence_id || m.id, a = Object(m.a4p), asked = items.get(m.title);
+  const id = String(m.topic === topic ? m.sequence_id || m.id : m.title), a = Object(m.a4p);
   const item = items.get(id) || { id, time: m.time };
-  if (/^message_/.test(m.event)) return change(item, { gone: true });  // deleted or cleared
+  const about = id.endsWith("b") && items.get(id.slice(0, -1));  // whom a word is about
+  if (item.card || about?.card) calm = Date.now() + 400;  // a second tap must not hit the next
+  soon();
+  if (/^message_/.test(m.event)) return items.delete(id);  // deleted or cleared
   if (m.event !== "message") return;
-  if (m.topic !== topic) return asked?.q && change(asked, { sent: m.message });
-  const back = items.get(id.replace(/b$/, ""));  // a word about a question: it waits again
-  if (back !== item && back?.q) return change(back, { sent: undefined, error: m.message,
-    until: epoch(a.deadline) });
-  items.set(id, Object.assign(item, { title: m.title, message: m.message }));
-  if (a.kind === "question" || a.kind === "approval") ask(item, a);
-  else if (a.kind === "end" || item.q) change(item, { end: a });
+  if (m.topic !== topic) return set(item, { sent: m.message });
+  const until = epoch(a.deadline), asks = a.kind === "question" || a.kind === "approval";
+  if (about?.card) return set(about, { until, sent: undefined, error: m.message });
+  items.delete(id);
+  items.set(id, item);
+  if (!item.card) set(item, { title: m.title, message: m.message });
+  if (asks && !item.end) ask(item, a);  // an old push may come after the end
+  else if (a.kind === "end" || item.card && !asks) item.end = a;
   else if (/^q[a-z2-7]{10}$/.test(id)) ask(item, { header: m.title, text: m.message });
-  else change(item, {});
 }
-function ask(item, a) {
-  if (item.end && !item.late) return;  // an old push that comes after the end
-  item.card?.remove();
-  const options = Array.isArray(a.options) ? a.options.map(Object) : [];
-  const marks = options.map((option, i) => String(Object(a.marks)[i] ?? i + 1));
+function ask(item, a) {  // makes the card, which keeps what is typed and checked until it ends
+  const options = Array.isArray(a.options) ? a.options.map(Object) : [], marks = Object(a.marks);
+  const header = String(a.header || say("question")), several = a.multi === true && options[0];
   const who = [a.agent, a.project, a.tag].filter(Boolean).join(" · ");
-  const header = String(a.header || say(a.kind === "approval" ? "approval" : "question"));
-  const several = a.multi === true && options.length > 0;
-  const q = { ...a, options, marks, who, header, several, words: a.custom || !options.length };
-  const until = epoch(a.deadline);
-  change(item, { q, until, card: null, end: null, sent: undefined, error: "" });
+  const rows = options.map((option, i) => row(item, option, String(marks[i] ?? i + 1), several));
+  const field = set(el("input.field"), { autocomplete: "off" });
+  const label = el("label.fill", el("span.soft", say(rows.length ? "other" : "words")), field);
+  const words = el("div.words", label, !several && el("button.quiet", say("send")));
+  const fields = el("fieldset", several && el("p.soft", say("several")), ...rows,
+    (a.custom || !rows.length) && words, several && el("button.main", say("submit")));
+  const form = set(el("form", fields), { onsubmit: event => {
+    event.preventDefault();
+    const chosen = [...form.querySelectorAll(":checked")].map(box => box.value).join(", ");
+    send(item, [chosen, field.value.trim()].filter(Boolean).join(": "));
+  } });
+  const clock = set(el("span"), { role: "timer" }), note = set(el("p.note"), { role: "status" });
+  const redo = el("button.quiet", say("again"));
+  redo.onclick = () => change(item, { sent: undefined });
+  const card = el("article.card", el("div.head", el("span", who), clock),
+    el("div.head", el("h2", header), a.of > 1 && el("span", say("place", a.n, a.of))),
+    prose(a.text), form, note, redo);
+  fields.ariaLabel = set(card, { tabIndex: -1 }).ariaLabel = header;
+  set(item, { card, clock, form, note, until: epoch(a.deadline), sent: undefined, error: "",
+    title: [who, header].filter(Boolean).join(" · "), message: a.text });
 }
-function change(item, what) {
-  if (item.card && (what.end || what.gone || what.sent !== undefined))
-    calm = Date.now() + 400;  // a second tap or key must not reach the next card
-  Object.assign(item, what);
-  if (!changed.size) setTimeout(() => { changed.forEach(draw); changed.clear(); tick(); }, 20);
-  changed.add(item);
+function row(item, option, mark, several) {
+  const { label, description, priority } = option, danger = option.danger === true;
+  const kind = danger ? ".row.danger" : ".row";
+  const inside = [mark && el("span.mark", mark), el("span.fill", el("b", label),
+    danger && el("span.tag.bad", "⚠ " + say("danger")),
+    ["high", "medium", "low"].includes(priority) && el("span.tag." + priority, say(priority)),
+    description && el("small", description))];
+  if (several)
+    return el("label" + kind, ...inside, set(el("input"), { type: "checkbox", value: mark }));
+  const onclick = () => Date.now() > calm && send(item, String(label));
+  return set(el("button" + kind, ...inside), { onclick, type: "button" });
 }
-// --- What is shown ---
-const cards = () => [...$("#queue").children].map(card => card.item);
-function draw(item) {
-  const { q, card } = item;
-  item.row?.remove();
-  if (q && !item.end && !item.gone) {
-    const next = cards().find(other => other.time > item.time);
-    if (!card) $("#queue").insertBefore(build(item, q), next ? next.card : null);
-    if (!card) $("#live").textContent = `${q.who}: ${q.text}`;
-    return item.refresh();
-  }
-  const focused = card?.contains(document.activeElement);
-  card?.remove();
-  item.card = null;
-  if (focused) ($("#queue article") || $("main")).focus();
-  if (item.gone) items.delete(item.id);
-  else $("ul").prepend(item.row = past(item));
+const left = item => item.until - (Date.now() + skew) / 1000;  // seconds
+const waits = item => item.card && !item.end && !(item.until && left(item) < -2);
+const change = (item, what) => { set(item, what); draw(); };
+function draw() {  // brings the page to what the items say
+  drawing = clearTimeout(drawing);
+  if (!waiting.every(waits)) calm = Date.now() + 400;
+  const queue = $("#queue"), held = document.activeElement?.closest("article");
+  const past = [...items.values()].filter(item => !waits(item));
+  waiting = [...items.values()].filter(waits).sort((a, b) => a.time - b.time);
+  const cards = waiting.map(item => item.card);
+  for (const card of [...queue.children]) if (!cards.includes(card)) card.remove();
+  waiting.forEach((item, i) => {
+    const { card, sent } = item, next = queue.children[i];
+    if (card !== next) $("#live").textContent = `${item.title}: ${item.message}`;
+    if (card !== next) queue.insertBefore(card, next);
+    card.classList.toggle("sent", sent !== undefined);
+    item.form.firstChild.disabled = item.busy;
+    item.note.textContent = sent === undefined ? item.error : say("sent", sent);
+  });
+  if (held && !held.isConnected) (cards[0] || $("main")).focus();
+  past.slice(0, -20).forEach(item => items.delete(item.id));
+  $("ul").replaceChildren(...past.slice(-20).reverse().map(over));
+  document.title = waiting.length ? `(${waiting.length}) a4p` : "a4p";
+  $("#empty").hidden = waiting.length > 0;
+  $("#past").hidden = !past.length;
+  tick();
 }
 function tick() {
-  for (const item of cards()) {
-    const left = Math.ceil(item.until - (Date.now() + skew) / 1000), s = Math.max(0, left);
-    const clock = (s < 3600 ? "" : Math.floor(s / 3600) + ":")
-      + new Date(s * 1000).toISOString().slice(14, 19);
+  if (!waiting.every(waits)) draw();
+  for (const item of waiting) {
+    const s = Math.max(0, Math.ceil(left(item)));
+    const clock = new Date(s * 1000).toISOString().slice(11, 19).replace(/^00:|^0/, "");
     item.clock.textContent = item.until ? say("left", clock) : "";
-    item.clock.classList.toggle("soon", s <= 15);
-    if (item.until && left < -2) change(item, { end: { state: "timeout" }, late: true });
+    item.clock.className = s > 15 ? "clock" : "clock soon";
   }
-  const waiting = cards().length, rows = [...$("ul").children];
-  rows.slice(20).forEach(row => { items.delete(row.item.id); row.remove(); });
-  document.title = waiting ? `(${waiting}) a4p` : "a4p";
-  $("#empty").hidden = waiting > 0;
-  $("#past").hidden = !rows.length;
 }
-function build(item, q) {
-  const note = set(el("p.note"), { role: "status" }), id = "words-" + item.id;
-  const words = q.words && set(el("input.field"), { id, autocomplete: "off" });
-  const rows = item.rows = q.options.map((option, i) => row(item, option, q.marks[i]));
-  const label = set(el("label.soft", say(rows.length ? "other" : "words")), { htmlFor: id });
-  const fields = el("fieldset", q.several && el("p.soft", say("several")), ...rows,
-    words && el("div.words", label, words, !q.several && el("button.send", say("send"))),
-    q.several && el("button.main", say("submit")));
-  const form = item.form = set(el("form", fields), { onsubmit: event => {
-    event.preventDefault();
-    const marks = rows.filter(row => row.control?.checked).map(row => row.mark).join(", ");
-    send(item, [marks, words && words.value.trim()].filter(Boolean).join(": "));
-  } });
-  const onclick = () => change(item, { sent: undefined });
-  const redo = set(el("button.quiet", say("again")), { onclick });
-  item.refresh = () => {
-    form.hidden = item.sent !== undefined;
-    redo.hidden = !form.hidden;
-    fields.disabled = item.busy;
-    note.classList.toggle("bad", !form.hidden);
-    note.textContent = form.hidden ? say("sent", item.sent) : item.error;
-  };
-  item.clock = set(el("span.clock"), { role: "timer" });
-  item.card = el("article.card", el("div.head", el("span", q.who), item.clock),
-    el("div.head", el("h2", q.header), q.of > 1 && el("span", say("place", q.n, q.of))),
-    prose(q.text), form, note, redo);
-  fields.ariaLabel = item.card.ariaLabel = q.header;
-  return set(item.card, { item, tabIndex: -1 });
-}
-function row(item, option, mark) {
-  const risk = option.danger === true, level = option.priority, kind = risk ? "row.danger" : "row";
-  const inside = [el("span.mark", mark), el("span.what", el("b", option.label),
-    risk && el("span.tag.risk", "⚠ " + say("danger")),
-    Object.hasOwn(TEXT, level) && el("span.tag." + level, say(level)),
-    option.description && el("small", option.description))];
-  const box = item.q.several && set(el("input"), { type: "checkbox" });
-  if (box) return set(el("label." + kind, ...inside, box), { mark });
-  const onclick = () => Date.now() > calm && send(item, String(option.label));
-  return set(el("button." + kind, ...inside), { mark, onclick, type: "button" });
-}
-function past(item) {
-  const { q, end } = item, title = q ? [q.who, q.header].filter(Boolean).join(" · ") : item.title;
-  const clock = new Date(item.time * 1000).toLocaleTimeString([], { timeStyle: "short" });
-  const state = end && Object.hasOwn(TEXT, end.state) ? end.state : "ended";
-  return set(el("li", el("div.head", el("b", title), el("span", clock)),
-    prose(q ? q.text : item.message), end && el("b." + state, say(state, end.answer))), { item });
+function over({ card, end, time, title, message }) {  // what is no longer waiting, as a row
+  const clock = new Date(time * 1000).toLocaleTimeString([], { timeStyle: "short" });
+  const how = end ? end.state : "timeout", state = Object.hasOwn(TEXT, how) ? how : "ended";
+  return el("li", el("div.head", el("b", title), el("span", clock)), prose(message),
+    (card || end) && el("b." + state, say(state, end?.answer)));
 }
 function prose(text) {
   try {
@@ -2391,49 +2339,43 @@ function yaml(value, line = "\n") {
   return rows.map(([key, inner]) => line + (Array.isArray(value)
     ? "- " + yaml(inner, deeper).trimStart() : key + ":" + yaml(inner, deeper))).join("");
 }
-// --- What is answered ---
 async function send(item, body) {
-  if (!body) return change(item, { error: say("none") });
   if (item.busy || item.sent !== undefined) return;
-  change(item, { busy: true, error: "" });
+  change(item, { busy: body !== "", error: body ? "" : say("none") });
+  if (!body) return;
   const url = `/${topic}-response?title=${encodeURIComponent(item.id)}`;
   const signal = AbortSignal.timeout(15000), headers = bearer();
   const answer = await fetch(url, { method: "POST", body, headers, signal }).catch(Object);
   if (answer.ok) take(await answer.json().catch(Object));  // once, though the stream has it too
-  if ([401, 403].includes(answer.status)) gate("token");
-  const error = say("failed", answer.status || say("offline"));
-  change(item, answer.ok ? { busy: false } : { busy: false, error });
+  if ([401, 403].includes(answer.status)) gate();
+  const error = answer.ok ? item.error : say("failed", answer.status || say("offline"));
+  change(item, { busy: false, error });
 }
 addEventListener("keydown", event => {
   const key = event.key.toUpperCase(), on = selector => event.target.closest(selector);
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
-  const first = cards().find(item => item.sent === undefined);
+  const first = waiting.find(item => item.sent === undefined);
   if (!first || first.busy || on("input:not([type=checkbox])")) return;
-  if (key === "ENTER" && !on("input, button, a")) first.form.requestSubmit();
-  first.rows.find(row => row.mark.toUpperCase() === key)?.click();
+  if (key === "ENTER" && !on("input, button")) first.form.requestSubmit();
+  const marks = [...first.card.querySelectorAll(".mark")];
+  marks.find(mark => mark.textContent.toUpperCase() === key)?.click();
 });
-// --- The start ---
 document.documentElement.lang = zh ? "zh-CN" : "en";
 $("#queue").ariaLabel = say("queue");
 document.querySelectorAll("[data-say]").forEach(n => { n.textContent = say(n.dataset.say); });
 addEventListener("hashchange", () => location.reload());  // a link with a token, opened here
 for (const name of ["online", "pageshow", "visibilitychange"]) addEventListener(name, event => {
-  if (document.hidden || event.persisted === false || !source || !$("#gate").hidden) return;
-  delay = 1;
-  connect();
+  if (!document.hidden && event.persisted !== false && $("#gate").hidden) connect();
 });
 const found = location.hash.replace(/^#(t=)?/, "").replace(/%[2-7][0-9a-f]/gi, decodeURIComponent);
-if (found) history.replaceState(null, "", location.pathname);
-if (found) useToken(found);
-const known = (store.a4pTopics || "").split(" ").filter(name => name && name !== topic);
-if (/^[-_A-Za-z0-9]{1,55}$/.test(topic)) {
-  store.a4pTopics = [topic, ...known].slice(0, 8).join(" ");
-  connect();
-  setInterval(tick, 1000);
-} else {
-  $("nav").append(...known.map(name => set(el("a", name), { href: "/" + name })));
-  gate("topic");
-}
+if (found) store.a4pToken = found.replace(/[^!-~]/g, "");
+history.replaceState(null, "", location.pathname);
+$("#gate").onsubmit = event => {
+  event.preventDefault();
+  location.replace((named ? "#t=" : "/") + encodeURIComponent($("#key").value));
+};
+setInterval(tick, 1000);
+(named ? connect : gate)();
 </script>
 """
 
@@ -2442,28 +2384,32 @@ if (/^[-_A-Za-z0-9]{1,55}$/.test(topic)) {
 
 RESERVED_TOPICS = {"docs", "static", "file", "app", "metrics", "account", "settings", "signup",
                    "login", "v1"}
-NTFY_ERRORS = {  # code: text | page of ntfy's docs; the first three digits are the HTTP status
-    40000: "invalid request", 40401: "page not found", 50001: "internal server error",
-    40001: "e-mail notifications are not enabled | config/#e-mail-notifications",
-    40004: "invalid delay parameter: unable to parse delay; this server delivers at once only | "
-           "publish/#scheduled-delivery",
-    40007: "invalid priority parameter | publish/#message-priority",
-    40008: "invalid since parameter | subscribe/api/#fetch-cached-messages",
-    40009: "invalid request: topic invalid", 40010: "invalid request: topic name is not allowed",
-    40014: "invalid request: attachments not allowed | config/#attachments",
-    40016: "invalid request: client not using the websocket protocol | subscribe/api/#websockets",
-    40018: "invalid request: actions invalid | publish/#action-buttons",
-    40021: "invalid request: icon URL is invalid | publish/#icons",
-    40024: "invalid request: request body must be valid JSON", 41303: "JSON body too large",
-    40049: "invalid request: sequence ID invalid | publish/#updating-deleting-notifications",
-    40057: "invalid request: title too large | publish/#limitations",
-    40058: "invalid request: tags too large | publish/#limitations",
-    40101: "unauthorized | publish/#authentication", 40301: "forbidden | publish/#authentication",
-    42901: "limit reached: too many requests | publish/#limitations",
-    42903: "limit reached: too many active subscriptions | publish/#limitations",
-    42904: "limit reached: the total number of topics on the server has been reached, please "
-           "contact the admin | publish/#limitations",
-    42909: "limit reached: too many auth failures | publish/#limitations"}
+NTFY_ERRORS = """
+ | 40000 invalid request | 40401 page not found | 50001 internal server error | 40009 invalid request: topic invalid | 40010 invalid request: topic name is not allowed | 40024 invalid request: request body must be valid JSON | 41303 JSON body too large
+config/#attachments | 40014 invalid request: attachments not allowed
+config/#e-mail-notifications | 40001 e-mail notifications are not enabled
+publish/#action-buttons | 40018 invalid request: actions invalid
+publish/#authentication | 40101 unauthorized | 40301 forbidden
+publish/#icons | 40021 invalid request: icon URL is invalid
+publish/#limitations | 40057 invalid request: title too large | 40058 invalid request: tags too large | 42901 limit reached: too many requests | 42903 limit reached: too many active subscriptions | 42904 limit reached: the total number of topics on the server has been reached, please contact the admin | 42909 limit reached: too many auth failures
+publish/#message-priority | 40007 invalid priority parameter
+publish/#scheduled-delivery | 40004 invalid delay parameter: unable to parse delay; this server delivers at once only
+publish/#updating-deleting-notifications | 40049 invalid request: sequence ID invalid
+subscribe/api/#fetch-cached-messages | 40008 invalid since parameter
+subscribe/api/#websockets | 40016 invalid request: client not using the websocket protocol
+"""  # noqa: E501 - a page of ntfy's docs | the errors that link it; codes begin with the HTTP status
+ROUTES = [row.split() for row in f"""
+GET,HEAD / page free
+GET /v1/health {{"healthy":true}} free
+OPTIONS .* preflight free
+PUT,POST / publish_json free
+PUT,POST /({TOPIC_FORM})(?:/({TOPIC_FORM}))? publish
+DELETE,PUT /({TOPIC_FORM})/({TOPIC_FORM})(/clear|/read)? withdraw
+GET /({TOPIC_FORM})/()(?:publish|send|trigger) publish
+GET /({TOPIC_FORM}(?:,{TOPIC_FORM})*)/(json|sse|raw|ws) subscribe
+GET /{TOPIC_FORM}(?:,{TOPIC_FORM})*/auth {{"success":true}}
+GET /{TOPIC_FORM} page free
+""".strip().splitlines()]  # in ntfy's order: methods, path, what answers it, `free` of the token
 ACTION_FIELDS = {"action": str, "label": str, "clear": bool, "url": str, "method": str,
                  "headers": dict, "body": str, "intent": str, "extras": dict}
 JSON_FIELDS = {"topic": str, "message": str, "title": str, "tags": list, "priority": int,
@@ -2471,22 +2417,22 @@ JSON_FIELDS = {"topic": str, "message": str, "title": str, "tags": list, "priori
                "actions": list, "email": str, "delay": str, "cache": str, "sequence_id": str}
 ALIASES = {  # of a header or query parameter, besides its name and x-name
     "title": "t", "message": "m", "priority": "prio p", "tags": "tag ta", "actions": "action",
-    "sequence-id": "sid", "markdown": "md", "attach": "a", "filename": "file f", "since": "si",
-    "email": "x-e-mail e-mail mail e", "delay": "x-at at x-in in", "poll": "po",
-    "unifiedpush": "up", "content-type": "content_type"}
-YES, NO = ("1", "yes", "true"), ("0", "no", "false")
+    "sequence-id": "sid", "markdown": "md content-type content_type", "attach": "a", "since": "si",
+    "filename": "file f", "poll": "po", "unifiedpush": "up"}
+YES = ("1", "yes", "true")
+PRIORITIES = {"": 0, "1": 1, "2": 2, "3": 3, "4": 4, "5": 5, "min": 1, "low": 2, "default": 3,
+              "high": 4, "max": 5, "urgent": 5}
 STREAM_TYPES = {"json": "application/x-ndjson", "sse": "text/event-stream", "raw": "text/plain"}
+Message = tuple["Json", bytes]  # an event on a topic, and its line of JSON
 
 class Limits:
     """What a server bears, with ntfy's code for what goes over it."""
 
     MESSAGE, TITLE, TAGS, ACTIONS = 4096, 1024, 512, 3  # 40014 (from 4096 on), 40057, 40058, 40018
     JSON, JSON_A4P, BODY = 8192, 16384, 65536  # bytes: 41303; with the key `a4p`; of any body
-    TOPICS = 15_000  # with messages: 42904
-    STREAMS, CONNECTIONS = 512, 1024  # open at once, a thread each: 42903, 42901
-    KEPT, KEPT_IN_TOPIC, KEPT_BYTES = 100_000, 10_000, 32 << 20  # messages; the oldest go first
+    TOPICS, STREAMS, CONNECTIONS = 15_000, 512, 1024  # with messages; open: 42904, 42903, 42901
+    KEPT, KEPT_BYTES, DEAD_BYTES = 20_000, 16 << 20, 1 << 20  # the oldest go; those in the file
     KEPT_SECONDS, KEEPALIVE_SECONDS = 43_200, 45  # ntfy's cache-duration and keepalive-interval
-    DEAD_BYTES = 1 << 20  # in the file, beyond twice what is kept
     QUEUE = 2_000  # messages a reader may lag behind; then its stream ends, and it may resume
     HEAD_SECONDS, BODY_SECONDS = 30, 15  # from one answer to the next request's head, to its body
     WRITE_SECONDS = 10  # for a reader to take one message and what waits in the buffer
@@ -2497,29 +2443,16 @@ class Rejected(Exception):
     """An error of ntfy's table; `detail` is what ntfy adds to its text after a semicolon."""
 
     def __init__(self, code: int, detail: str = "") -> None:
-        text, _, page = NTFY_ERRORS[code].partition(" | ")
-        self.body = {"code": code, "http": code // 100, "error": text + (detail and "; " + detail)}
-        if page:
-            self.body["link"] = "https://ntfy.sh/docs/" + page
+        row = next(row for row in NTFY_ERRORS.splitlines() if f"| {code} " in row)
+        page, text = row.partition(" |")[0], row.partition(f"| {code} ")[2].partition(" |")[0]
+        body = {"code": code, "http": code // 100, "error": text + (detail and "; " + detail)}
+        body.update({"link": f"https://ntfy.sh/docs/{page}"} if page else {})
+        self.status, self.line = code // 100, go_json(body)
 
 def refuse_if(wrong: object, code: int, detail: str = "") -> None:
     """Raise Rejected where something is wrong."""
     if wrong:
         raise Rejected(code, detail)
-
-ROUTES: tuple[tuple[str, str, str | Json], ...] = (  # ntfy's order
-    # methods, path, what answers: a method of Exchange, or a constant
-    ("GET HEAD", "/", "page"), ("GET", "/v1/health", {"healthy": True}),
-    ("OPTIONS", ".*", "preflight"), ("PUT POST", "/", "publish_json"),
-    ("PUT POST", f"/({TOPIC_FORM})(?:/({TOPIC_FORM}))?", "publish"),
-    ("DELETE", f"/({TOPIC_FORM})/({TOPIC_FORM})", "withdraw"),
-    ("PUT", f"/({TOPIC_FORM})/({TOPIC_FORM})/(read|clear)", "withdraw"),
-    ("GET", f"/({TOPIC_FORM})/()(?:publish|send|trigger)", "publish"),
-    ("GET", f"/({TOPIC_FORM}(?:,{TOPIC_FORM})*)/(json|sse|raw)", "subscribe"),
-    ("GET", f"/{TOPIC_FORM}(?:,{TOPIC_FORM})*/ws", Rejected(40016).body),  # apps can do without
-    ("GET", f"/{TOPIC_FORM}(?:,{TOPIC_FORM})*/auth", {"success": True}),
-    ("GET", f"/{TOPIC_FORM}", "page"))
-OPEN_ROUTES = ("page", "preflight", "publish_json", {"healthy": True})  # JSON: asked for later
 
 def utf8(text: str) -> bytes:
     """Return `text` in UTF-8, with U+FFFD for each lone surrogate."""
@@ -2527,39 +2460,19 @@ def utf8(text: str) -> bytes:
 
 def go_json(value: object) -> bytes:
     """Return `value` as a line of JSON with ntfy's escapes. Raises ValueError on NaN."""
-    import json
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return utf8(text.translate({ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}) + "\n")
 
-def decode_words(value: str) -> str:
-    """Return a header's text with its RFC 2047 words decoded, as it is where they are broken."""
-    from email.errors import MessageError
-    from email.header import decode_header, make_header
-    try:
-        return str(make_header(decode_header(value)))
-    except (ValueError, LookupError, MessageError):
-        return value
-
 def parse_since(text: str) -> int | str:
-    """Return an epoch, a message's id or "latest". Raises Rejected(40008)."""
-    import re
+    """Return an epoch, a message's id, "latest" or "none". Raises Rejected(40008)."""
     units = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
     part = rf"([0-9]{{1,12}}(?:\.[0-9]{{0,9}})?)({'|'.join(units)})"
-    if text in ("all", "none"):
-        return 0 if text == "all" else 1 << 62
-    if re.fullmatch("latest|[A-Za-z0-9]{12}", text):
+    if re.fullmatch("none|latest|[A-Za-z0-9]{12}", text):
         return text
-    if re.fullmatch("[-+]?[0-9]{1,18}", text):
-        return int(text)
+    if re.fullmatch("all|[-+]?[0-9]{1,18}", text):
+        return int(text.replace("all", "0"))
     refuse_if(not re.fullmatch(f"(?:{part})+", text), 40008)
     return int(time.time() - sum(float(n) * units[unit] for n, unit in re.findall(part, text)))
-
-def parse_priority(text: str) -> int:
-    """Return 1 to 5, or 0 for "". Raises Rejected(40007)."""
-    for number, words in enumerate(("", "1 min", "2 low", "3 default", "4 high", "5 max urgent")):
-        if text.lower() in (words.split() or [""]):
-            return number
-    raise Rejected(40007)
 
 def typed(value: object, kinds: dict[str, type]) -> Json:
     """Return the known keys of an object, null left out. Raises Rejected(40024) on other types."""
@@ -2567,231 +2480,75 @@ def typed(value: object, kinds: dict[str, type]) -> Json:
         raise Rejected(40024)
     known = {key: value[key] for key in kinds if value.get(key) is not None}
     for key, item in known.items():
-        refuse_if(type(item) is not kinds[key], 40024)
         texts = item.values() if type(item) is dict else item if key == "tags" else ()
-        refuse_if(any(type(text) is not str for text in texts), 40024)
+        refuse_if(type(item) is not kinds[key] or any(type(text) is not str for text in texts),
+                  40024)
     return known
 
 def short_actions(text: str) -> list[Json]:
-    """Return the actions in the short form of the `Actions:` header. Raises Rejected(40018).
-
-    >>> short_actions("http, 'A, B', https://x.y, headers.K=v; view, C, url=u, clear=true")
-    [{'action': 'http', 'label': 'A, B', 'url': 'https://x.y', 'headers': {'K': 'v'}}, \
-{'action': 'view', 'label': 'C', 'url': 'u', 'clear': True}]
-    """
-    import re
-    term = re.compile(  # key, value in quotes or not, end
-        r"""(?:\s*([-.\w]+)\s*=|(?!\s*[-.\w]+\s*=))\s*"""
-        r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^,;"'\s][^,;]*|)\s*(,|;\s*|$)""", re.A | re.S)
-    actions: list[Json] = []
-    place = index = 0
-    while place < len(text) or index:
-        found = term.match(text, place)
-        if not found:
-            raise Rejected(40018, f"unexpected end of input, quote started at position {place}")
-        key, value, end = found.groups("")
+    """Return the actions in the short form of the `Actions:` header. Raises Rejected(40018)."""
+    term = r"""\s*(?:([-.\w]+)\s*=)?\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^,;]*)\s*([,;]|$)"""
+    actions: list[Json] = [{}]
+    index = 0
+    for key, value, end in re.findall(term, text):
         if value.startswith(("'", '"')):
+            whole = len(value) > 1 and value[-1] == value[0]
+            refuse_if(not whole, 40018, "unexpected end of input, in quotes")
             value = value[1:-1].replace("\\" + value[0], value[0])
-        actions += [] if index else [{}]
-        action, value = actions[-1], value.strip()
-        third = "url" if action.get("action") in ("view", "http") else ""
-        key = key or ("action", "label", third, "")[min(index, 3)]
+        key = key or ("action", "label", "url", "")[min(index, 3)]
         group, _, name = key.partition(".")
-        if name and group in ("headers", "extras"):
-            action.setdefault(group, {})[name] = value
-        elif key == "clear" and value.lower() in YES + NO:
-            action[key] = value.lower() in YES
-        else:
-            refuse_if(ACTION_FIELDS.get(key) is not str, 40018,
-                      f"key '{key}' unknown" if key else f"term '{value}' unknown")
-            action[key] = value
-        place, index = found.end(), index + 1 if end == "," else 0
-    return actions
+        kind = dict if name else bool if key == "clear" else str
+        refuse_if((value or name) and ACTION_FIELDS.get(group) is not kind, 40018,
+                  f"key '{key}' unknown" if key else f"term '{value}' unknown")
+        target = actions[-1].setdefault(group, {}) if kind is dict else actions[-1]
+        target.setdefault(name or key, value.lower() in YES if kind is bool else value.strip())
+        actions, index = ([*actions, {}], 0) if end == ";" else (actions, index + 1)
+    return [action for action in actions if any(action.values())]
 
 def parse_actions(text: str) -> list[Json]:
     """Return actions, of JSON or the short form, as ntfy hands them on. Raises Rejected."""
-    import json
     try:
         actions = json.loads(text) if text.startswith("[") else short_actions(text)
     except (ValueError, RecursionError):
         raise Rejected(40018, "JSON error: not a list of actions") from None
     refuse_if(len(actions) > Limits.ACTIONS, 40018, f"only {Limits.ACTIONS} actions allowed")
-    checked = []
-    for action in actions:
-        given = typed(action, ACTION_FIELDS)
-        kind, method = given.get("action", "").lower(), given.get("method", "").upper()
-        for wrong, detail in (
-                (kind not in ("view", "broadcast", "http"),  # 2.17 adds copy
-                 f"action' cannot be '{kind}', valid values are 'view', 'broadcast' and 'http'"),
-                (not given.get("label"), "label' is required"),
-                (kind != "broadcast" and not given.get("url"),
-                 f"url' is required for action '{kind}'"),
-                (kind == "http" and method in ("GET", "HEAD") and given.get("body"),
-                 f"body' cannot be set if method is {method}")):
-            refuse_if(wrong, 40018, "parameter '" + detail)
-        given.update(id=random_id(10), action=kind, method=method)
-        checked.append({key: given.get(key, False) for key in ("id", *ACTION_FIELDS)
-                        if given.get(key) or key == "clear"})
-    return checked
+    for number, action in enumerate(actions):
+        given = {"clear": False, **typed(action, ACTION_FIELDS)}
+        kind, method = (str(given.get(key, "")) for key in ("action", "method"))
+        given["action"], given["method"] = kind, method = kind.lower(), method.upper()
+        refuse_if(kind not in ("view", "broadcast", "http"), 40018, f"parameter 'action' cannot be "
+                  f"'{kind}', valid values are 'view', 'broadcast' and 'http'")  # 2.17 adds copy
+        refuse_if(not given.get("label"), 40018, "parameter 'label' is required")
+        refuse_if(kind != "broadcast" and not given.get("url"), 40018,
+                  f"parameter 'url' is required for action '{kind}'")
+        refuse_if(kind == "http" and method in ("GET", "HEAD") and given.get("body"), 40018,
+                  f"parameter 'body' cannot be set if method is {method}")
+        actions[number] = {"id": random_id(10), **{key: given[key] for key in ACTION_FIELDS
+                                                   if given.get(key) or key == "clear"}}
+    return list(actions)
 
-class Message:
-    """One event on a topic: the line that goes over the wire, and what is often asked of it."""
+def new_message(event: str, topic: str, seconds: int = 0, **more: object) -> Message:
+    """Return a new event, kept for `seconds`; of `more`, what is not empty."""
+    now = int(time.time())
+    fields = {"id": random_id(12), "sequence_id": "", "time": now,
+              "expires": seconds and now + seconds, "event": event, "topic": topic, **more}
+    fields = {key: value for key, value in fields.items() if value}
+    return fields, go_json(fields)
 
-    __slots__ = ("serial", "line", "id", "topic", "event", "time", "expires")
-
-    def __init__(self, line: bytes) -> None:
-        """Read a line of ours. Raises ValueError, TypeError or LookupError on any other."""
-        self.serial, self.line = 0, line
-        fields = self.fields()
-        self.id, self.topic, self.event = (str(fields[key]) for key in ("id", "topic", "event"))
-        self.time, self.expires = int(fields["time"]), int(fields.get("expires", 0))
-
-    @classmethod
-    def new(cls, event: str, topic: str, seconds: int = 0, sequence: str = "",
-            **more: object) -> Message:
-        """Return a new event, kept for `seconds`; of `more`, what is not empty."""
-        now = int(time.time())
-        fields = {"id": random_id(12), "sequence_id": sequence, "time": now,
-                  "expires": seconds and now + seconds, "event": event, "topic": topic, **more}
-        return cls(go_json({key: value for key, value in fields.items() if value}))
-
-    def fields(self) -> Json:
-        """Return all of it (decoded anew: only filters and `raw` ask)."""
-        import json
-        return dict(json.loads(self.line))
-
-    def encode(self, form: str) -> bytes:
-        """Return the event as a stream shows it: json, sse or raw."""
-        if form == "raw":
-            text = self.fields().get("message", "") if self.event == "message" else ""
-            return utf8(str(text).replace("\n", " ") + "\n")
-        named = "" if self.event.startswith("message") else f"event: {self.event}\n"
-        return self.line if form == "json" else named.encode() + b"data: " + self.line + b"\n"
-
-class Hub:
-    """The messages of the last 12 h and their listeners, in step under one lock.
-
-    A stream has each message once and in order, as its replay and its listening begin in one
-    step. Kept messages are lines of a file ("" for none), with the kernel before the publisher
-    has its reply: enough for kill -9. An fsync would only help where the power fails.
-    """
-
-    def __init__(self, path: str, limits: type[Limits], log: Callable[[str], None]) -> None:
-        import threading
-        from collections import OrderedDict, defaultdict, deque
-        self.path, self.limits, self.log, self.lock = path, limits, log, threading.RLock()
-        self.kept: OrderedDict[str, Message] = OrderedDict()
-        self.topics: dict[str, deque[Message]] = defaultdict(deque)
-        self.listeners: dict[SimpleQueue[Message], Callable[[Message], bool]] = {}
-        self.serial = self.bytes = self.size = 0
-        if path:
-            self.file = self._open(path)
-            self._load()
-
-    def _open(self, path: str) -> io.BufferedRandom:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-        try:
-            if os.path.exists(path) and not os.path.isfile(path):
-                raise OSError(0, "not a file")
-            file = os.fdopen(os.open(path, flags, 0o600), "r+b")
-            if hasattr(os, "fchmod"):
-                os.fchmod(file.fileno(), 0o600)  # a umask may take even the owner's bits
-            return file
-        except OSError as error:
-            raise A4pError("home_write", file=path, detail=error.strerror) from None
-
-    def _load(self) -> None:
-        broken, line = 0, b"\n"
-        for line in self.file:
-            try:
-                if line.endswith(b"\n") and (message := Message(line)).id not in self.kept:
-                    self._keep(message)
-            except (ValueError, TypeError, LookupError, RecursionError, Rejected):
-                broken += 1
-        self.size = self.file.tell()
-        if not line.endswith(b"\n"):
-            self.size = self.file.truncate(self.size - len(line))
-            self.log(f"dropped a torn last line of {len(line)} bytes from {self.path}")
-        if broken:
-            self.log(f"skipped {broken} lines that are no messages in {self.path}")
-        self._tidy()
-
-    def _keep(self, message: Message) -> None:
-        full = len(self.topics) >= self.limits.TOPICS
-        refuse_if(full and message.topic not in self.topics, 42904)
-        topic = self.topics[message.topic]
-        topic.append(message)
-        self.kept[message.id] = message
-        self.serial = message.serial = self.serial + 1
-        self.bytes += len(message.line)
-        if len(topic) > self.limits.KEPT_IN_TOPIC:
-            self._drop(topic[0])
-
-    def _drop(self, oldest: Message) -> None:
-        self.topics[oldest.topic].popleft()
-        self.bytes -= len(self.kept.pop(oldest.id).line)
-        if not self.topics[oldest.topic]:
-            del self.topics[oldest.topic]
-
-    def _tidy(self) -> None:
-        limits, now = self.limits, time.time()
-        while self.kept:
-            oldest = next(iter(self.kept.values()))
-            if (oldest.expires > now and len(self.kept) <= limits.KEPT
-                    and self.bytes <= limits.KEPT_BYTES):
-                break
-            self._drop(oldest)
-        if self.path and self.size > 2 * self.bytes + limits.DEAD_BYTES:
-            fresh = self.path + ".new"
-            try:
-                with self._open(fresh) as file:
-                    file.truncate(0)
-                    file.writelines(message.line for message in self.kept.values())
-                self.file.close()  # first, for Windows' sake
-                os.replace(fresh, self.path)
-            except (OSError, A4pError) as error:
-                self.log(f"cannot rewrite {self.path}: {error}")
-            self.file, self.size = self._open(self.path), self.bytes
-
-    def publish(self, message: Message) -> None:
-        """Keep `message` (if it expires at all) and hand it on. Raises Rejected(42904)."""
-        with self.lock:
-            if message.expires:
-                self._keep(message)
-                try:
-                    if self.path:
-                        self.size += self.file.write(message.line)
-                        self.file.flush()  # what a full disk refuses stays here for the next
-                except OSError as error:
-                    self.log(f"cannot write {self.path}: {error.strerror}")
-                self._tidy()
-            for queue, wanted in tuple(self.listeners.items()):
-                if wanted(message):
-                    queue.put(message)
-                    if queue.qsize() > self.limits.QUEUE:
-                        del self.listeners[queue]
-
-    def replay(self, since: int | str, names: set[str],
-               wanted: Callable[[Message], bool]) -> list[Message]:
-        """Return the kept messages of topics that are `wanted`; `since` as of parse_since."""
-        with self.lock:
-            self._tidy()
-            stores = [self.topics[name] for name in names & self.topics.keys()]
-            if since == "latest":
-                found = [messages[-1] for messages in stores]
-            elif isinstance(since, int):
-                found = [m for messages in stores for m in messages if m.time >= since]
-            else:  # an id it does not know replays everything, as with ntfy
-                mark = self.kept[since].serial if since in self.kept else 0
-                found = [m for messages in stores for m in messages if m.serial > mark]
-        return sorted(filter(wanted, found), key=lambda message: message.serial)
+def encoded(message: Message, form: str) -> bytes:
+    """Return an event as a stream shows it: json, sse or raw."""
+    fields, line = message
+    if form == "raw":
+        return utf8(fields.get("message", "").replace("\n", " ") + "\n")
+    named = "" if fields["event"].startswith("message") else f"event: {fields['event']}\n"
+    return line if form == "json" else named.encode() + b"data: " + line + b"\n"
 
 class Exchange(HandlerBase):
-    """One connection, in a thread of its own: `Server` joins it to http.server's handler (its
-    import is too slow for every start) and cuts it at its deadline (a timeout alone lets a byte
-    a second go on for ever)."""
+    """One connection, in a thread of its own; `Server` joins it to http.server's handler, and
+    cuts it at its deadline (a timeout alone lets a byte a second go on for ever)."""
 
     ours: Server
+    limits: type[Limits]
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # it would hold some answers back for 40 ms
     default_request_version = "HTTP/1.0"  # what is no HTTP at all is refused in HTTP, too
@@ -2799,7 +2556,6 @@ class Exchange(HandlerBase):
 
     def handle(self) -> None:
         """Answer requests until the connection ends."""
-        self.limits, self.hub = self.ours.limits, self.ours.hub
         self.deadline = time.monotonic() + self.limits.HEAD_SECONDS
         self.ours.open.add(self)
         try:
@@ -2809,203 +2565,165 @@ class Exchange(HandlerBase):
 
     def answer(self) -> None:
         """Answer one request."""
-        from urllib.parse import parse_qsl, unquote
         path, _, query = self.path.partition("?")
-        keep, self.close_connection = self.close_connection, True
+        path, keep, self.close_connection = urllib_parse.unquote(path), self.close_connection, True
         self.deadline = time.monotonic() + self.limits.BODY_SECONDS
         try:
             refuse_if(len(self.ours.open) > self.limits.CONNECTIONS, 42901)
             self.body = self._body()
             self.close_connection = keep
-            self.query = dict(reversed(parse_qsl(query)))
-            self.given = {name.lower(): str(value).encode("latin-1").decode("utf-8", "replace")
-                          for name, value in reversed(self.headers.items())}
-            self._route(unquote(path))
+            self.given = dict(reversed(urllib_parse.parse_qsl(query)))
+            self.given.update((name.lower(), value.encode("latin-1").decode("utf-8", "replace"))
+                              for name, value in reversed(self.headers.items())
+                              if (name.lower(), value[:2]) != ("priority", "u="))  # RFC 9218's
+            target, free, groups = next((
+                (target, free, found.groups("")) for methods, form, target, *free in ROUTES
+                if self.command in methods and (found := re.fullmatch(form, path))), ("", " ", ()))
+            self._admit(free)
+            refuse_if(not target, 40401)
+            if target.startswith("{"):
+                self._send([target.encode() + b"\n"])
+            else:
+                getattr(self, target)(*groups)
         except Rejected as rejected:
-            self._reply(rejected.body)
-        except OSError:
-            raise
-        except Exception as error:
-            self.ours.log(f"internal error: {error!r}")
-            self._reply(Rejected(50001).body)
+            self._send([rejected.line], rejected.status)
         self.deadline = time.monotonic() + self.limits.HEAD_SECONDS
 
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = do_OPTIONS = answer
 
-    def send_error(self, *about: Any) -> None:
-        """Answer what http.server itself refuses."""
-        self.close_connection = True
-        self._reply(Rejected(40000).body)
-
-    def log_message(self, *about: Any) -> None:
-        """Say nothing: the lines of requests hold topics."""
-
     def _body(self) -> bytes:
-        """Return the body, or more than Limits.BODY of one that is longer."""
+        """Return the body, or a byte more than Limits.BODY of one that is longer."""
         self.wfile.flush()  # the go-ahead that its sender may wait for
         lengths, codings = (self.headers.get_all(name, [])
                             for name in ("Content-Length", "Transfer-Encoding"))
         refuse_if(codings not in ([], ["chunked"]) or len(lengths + codings) > 1
                   or not all(length.isdecimal() and len(length) < 19 for length in lengths),
                   40000)  # two readers could take it for two different requests
-        body = b""
-        for size in self._chunks() if codings else map(int, lengths):
-            while size:  # too much is taken all the same, or its sender would not see the answer
-                part = self.rfile.read(min(size, 65536))
-                if not part:
-                    raise ConnectionError("it left")
-                body, size = body + part[:self.limits.BODY + 1 - len(body)], size - len(part)
+        body, size, more = b"", int(lengths[0]) if lengths else 0, bool(codings)
+        while size or more:
+            if not size:  # another chunk; the last one, of no bytes, has trailers
+                line = self.rfile.readline(64).strip() or self.rfile.readline(64)
+                refuse_if(not re.match(rb"[0-9a-fA-F]{1,8}\s*(;|$)", line), 40000)
+                more = bool(size := int(line.partition(b";")[0], 16))
+                while not more and self.rfile.readline(1024).strip():
+                    continue
+            part = self.rfile.read(min(size, 65536))
+            refuse_if(size and not part, 40000)  # what is too much is read, too, or its sender
+            body, size = (body + part)[:self.limits.BODY + 1], size - len(part)  # saw no answer
         return body
 
-    def _chunks(self) -> Iterator[int]:
-        import re
-        size = -1
-        while size:
-            line = self.rfile.readline(64).partition(b";")[0].strip()
-            refuse_if(not re.fullmatch(b"[0-9a-fA-F]{1,8}", line), 40000)
-            size = int(line, 16)
-            yield size
-            while self.rfile.readline(1024).strip() and not size:  # trailers
-                continue
-
-    def _route(self, path: str) -> None:
-        import re
-        self.trusted = self._trusted()
-        for methods, form, target in ROUTES:
-            found = re.fullmatch(form, path)
-            if found and self.command in methods.split():
-                if target not in OPEN_ROUTES:
-                    self._admit()
-                if isinstance(target, str):
-                    getattr(self, target)(*found.groups(""))
-                else:
-                    self._reply(target)
-                return
-        raise Rejected(40401)
-
-    def _trusted(self) -> bool:
-        """Return whether the token came along. Raises Rejected(40101, 42909, 50001)."""
-        import base64
-        import contextlib
-        import hmac
-        given, coded = self.given.get("authorization", ""), self.query.get("auth", "")
-        if coded and self.ours.token:
-            try:  # unpadded: ntfy fails on "="
+    def _admit(self, free: object = None) -> None:
+        """Raise Rejected(40101, 40301, 42909, 50001) for whom `Server` says."""
+        ours, given, coded = self.ours, self.given.get("authorization", ""), self.given.get("auth")
+        if not ours.token:
+            host, origin = self.given.get("host", ""), self.given.get("origin")
+            name, own = host.partition(":")[0], ours.base_url.partition("://")[2].split("/")[0]
+            near = (host.startswith("[") or name in ("", "localhost") or host == own
+                    or name.replace(".", "").isdigit())  # an address: names alone can be rebound
+            same = origin is None or origin.partition("://")[2] in {host, own} - {""}
+            asked = self.given.get("sec-fetch-site", "none") in ("none", "same-origin")
+            return refuse_if(not (free or near and same and asked), 40301)
+        try:
+            if coded:  # unpadded: ntfy fails on "="
                 coded = coded.replace("=", "!") + "=" * (-len(coded) % 4)
                 given = base64.b64decode(coded, b"-_", validate=True).decode()
-            except ValueError:
-                raise Rejected(50001) from None
-        scheme, _, secret = given.strip().partition(" ")
-        if not self.ours.token or scheme.lower() not in ("basic", "bearer"):
-            return False
-        if scheme.lower() == "basic":
-            with contextlib.suppress(ValueError):
+            scheme, _, secret = given.strip().partition(" ")
+            if scheme.lower() == "basic":
                 secret = base64.b64decode(secret).decode().partition(":")[2]
-        right = hmac.compare_digest(secret.strip().encode(), self.ours.token.encode())
-        refuse_if(not self.ours.patience(self.client_address[0], 0 if right else 1), 42909)
-        refuse_if(not right, 40101)
-        return True
-
-    def _admit(self) -> None:
-        """Raise Rejected(40301) for whom `Server` says."""
-        host, origin = self.given.get("host", ""), self.given.get("origin")
-        name, own = host.partition(":")[0], self.ours.base_url.partition("://")[2].split("/")[0]
-        named = host.startswith("[") or name in ("", "localhost") or host == own
-        near = named or name.replace(".", "").isdigit()  # an address: names alone can be rebound
-        asked = self.given.get("sec-fetch-site", "none") in ("none", "same-origin")
-        same = origin is None or origin.partition("://")[2] in {host, own} - {""}
-        refuse_if(not (self.trusted if self.ours.token else near and asked and same), 40301)
+        except ValueError:
+            raise Rejected(50001 if coded else 40101) from None
+        if scheme.lower() not in ("basic", "bearer"):
+            return refuse_if(not free, 40301)
+        right = hmac.compare_digest(secret.strip().encode(), ours.token.encode())
+        address, now = ":".join(self.client_address[0].split(":")[:4]), time.monotonic()  # /64
+        with ours.lock:
+            forgiven, each = ours.failures.get(address, now), self.limits.FAILURE_SECONDS
+            refuse_if(forgiven - now > (self.limits.FAILURES - 1) * each, 42909)
+            if not right:
+                ours.failures[address] = max(now, forgiven) + each
+                if len(ours.failures) > self.limits.ADDRESSES:
+                    del ours.failures[next(iter(ours.failures))]
+                raise Rejected(40101)
 
     def _param(self, name: str) -> str:
-        """Return the first header, or else query parameter, of this name that is not empty."""
+        """Return the header or query parameter of this name, or its first alias in use, or ""."""
         names = (f"x-{name}", name, *ALIASES.get(name, "").split())
-        for key in names:
-            value = self.given.get(key, "").strip()
-            value = decode_words(value) if "=?" in value else value
-            if value and not (key == "priority" and value.startswith("u=")):
-                return value  # the exception is RFC 9218's, which browsers and proxies add
-        return next((self.query[key].strip() for key in names if self.query.get(key)), "")
-
-    def _flag(self, name: str, default: str = "") -> bool:
-        return (self._param(name).lower() or default) in YES
+        value = next(filter(None, (self.given.get(key, "").strip() for key in names)), "")
+        if "=?" in value:
+            with contextlib.suppress(ValueError, LookupError, email_errors.MessageError):
+                value = str(email_header.make_header(email_header.decode_header(value)))
+        return value
 
     def _list(self, name: str) -> list[str]:
         return [part.strip() for part in self._param(name).split(",") if part.strip()]
 
-    def _filter(self, names: set[str]) -> Callable[[Message], bool]:
+    def _filter(self, names: set[str]) -> Callable[[Json], bool]:
         """Return what tells whether a message is of `names` and passes. Raises Rejected(40007)."""
-        exact = {key: text for key in ("id", "message", "title") if (text := self._param(key))}
-        wanted = [parse_priority(word) for word in self._list("priority")]
-        tags = set(self._list("tags"))
-        def passes(message: Message) -> bool:
-            if message.topic not in names or not (exact or wanted or tags):
-                return message.topic in names
-            if message.event != "message":
-                return True
-            fields = message.fields()
-            return (exact.items() <= {key: fields.get(key) for key in exact}.items()
-                    and (not wanted or fields.get("priority", 3) in wanted)
-                    and tags <= set(fields.get("tags", ())))
+        exact = {key: {text} for key in ("id", "message", "title") if (text := self._param(key))}
+        words, tags = {word.lower() for word in self._list("priority")}, set(self._list("tags"))
+        refuse_if(words - PRIORITIES.keys(), 40007)
+        levels = {PRIORITIES[word] for word in words}
+        def passes(fields: Json) -> bool:
+            return fields["topic"] in names and (fields["event"] != "message" or (
+                all(fields.get(key) in texts for key, texts in exact.items())
+                and (not levels or fields.get("priority", 3) in levels)
+                and tags <= set(fields.get("tags", ()))))
         return passes
 
     def subscribe(self, topics: str, form: str) -> None:
         """Send what was kept, if that is asked for; unless it is a poll, go on with what comes."""
-        from queue import SimpleQueue
-        names, poll, hub = set(topics.split(",")), self._flag("poll"), self.hub
+        names, poll = set(topics.split(",")), self._param("poll").lower() in YES
+        refuse_if(form not in STREAM_TYPES, 40016)  # no WebSocket: apps can do without
         refuse_if(names & RESERVED_TOPICS, 40009)
         since = parse_since(self._param("since") or ("all" if poll else "none"))
         wanted, kind = self._filter(names), STREAM_TYPES[form] + "; charset=utf-8"
-        if poll:
-            found = hub.replay(since, names, wanted)
-            size = sum(len(message.encode(form)) for message in found)
-            self._begin(200, Content_Type=kind, Content_Length=size)
-            return self._write(message.encode(form) for message in found)
-        queue: SimpleQueue[Message] = SimpleQueue()
-        with hub.lock:
-            refuse_if(len(hub.listeners) >= self.limits.STREAMS, 42903)
-            found = hub.replay(since, names, wanted)
-            hub.listeners[queue] = wanted
+        inbox: SimpleQueue[Message] | None = None if poll else queue.SimpleQueue()
+        found = self._replay(since, wanted, inbox)
+        if inbox is None:
+            return self._send([encoded(message, form) for message in found], Content_Type=kind)
+        coding = "chunked" if self.request_version == "HTTP/1.1" else ""
+        datas = (encoded(message, form) for message in self._events(inbox, topics, found))
+        chunks = (b"%x\r\n%b\r\n" % (len(data), data) for data in datas)
         try:
-            coding = "chunked" if self.request_version == "HTTP/1.1" else ""
-            self._begin(200, Content_Type=kind, Transfer_Encoding=coding)
-            for batch in self._batches(queue, topics, found):
-                datas = (message.encode(form) for message in batch)
-                chunks = (b"%x\r\n%b\r\n" % (len(data), data) for data in datas)
-                self._write(chunks if coding else datas)
+            self._send(chunks if coding else datas, Content_Type=kind, Transfer_Encoding=coding)
         finally:
             self.close_connection = True
-            with hub.lock:
-                hub.listeners.pop(queue, None)
+            self.ours.listeners.pop(inbox, None)
 
-    def _batches(self, queue: SimpleQueue[Message], topics: str,
-                 found: list[Message]) -> Iterator[list[Message]]:
-        import contextlib
-        import socket
-        from queue import Empty
-        yield [Message.new("open", topics), *found]
+    def _replay(self, since: int | str, wanted: Callable[[Json], bool],
+                inbox: SimpleQueue[Message] | None) -> list[Message]:
+        with self.ours.lock:
+            refuse_if(inbox and len(self.ours.listeners) >= self.limits.STREAMS, 42903)
+            self.ours.listeners.update({inbox: wanted} if inbox else {})
+            kept = [] if since == "none" else list(self.ours.kept)
+        latest = {fields["topic"]: fields for fields, _ in kept}
+        ids, start = [fields["id"] for fields, _ in kept], since if isinstance(since, int) else 0
+        place = ids.index(since) + 1 if since in ids else 0  # of none: everything, as with ntfy
+        return [(fields, line) for fields, line in kept[place:]
+                if fields["time"] >= start and fields["expires"] > time.time() and wanted(fields)
+                and (since != "latest" or fields is latest[fields["topic"]])]
+
+    def _events(self, inbox: SimpleQueue[Message], topics: str,
+                found: list[Message]) -> Iterator[Message]:
+        yield new_message("open", topics)
+        yield from found
         found.clear()  # the stream may outlive them
         due = time.monotonic() + self.limits.KEEPALIVE_SECONDS
-        while queue in self.hub.listeners:
+        while inbox in self.ours.listeners:
             try:
-                batch = [queue.get(timeout=min(2.0, self.limits.KEEPALIVE_SECONDS))]
-                batch += [queue.get() for _ in range(queue.qsize())]
-            except Empty:
-                batch = []
-                self.connection.setblocking(False)
+                yield inbox.get(timeout=min(2.0, self.limits.KEEPALIVE_SECONDS))
+            except queue.Empty:
                 with contextlib.suppress(BlockingIOError):
+                    self.connection.setblocking(False)
                     if not self.connection.recv(1, socket.MSG_PEEK):
                         return  # it left
                 self.connection.setblocking(True)
             if time.monotonic() >= due:
                 due += self.limits.KEEPALIVE_SECONDS
-                batch.append(Message.new("keepalive", topics))
-            yield batch
+                yield new_message("keepalive", topics)
 
     def publish_json(self) -> None:
         """Publish a JSON body, turned into headers as ntfy does it."""
-        import contextlib
-        import json
-        import re
         limits, extra, own, value = self.limits, None, 0, None
         with contextlib.suppress(ValueError, RecursionError):  # ntfy ignores what follows it
             value = json.JSONDecoder().raw_decode(self.body.decode("utf-8", "replace").lstrip())[0]
@@ -3013,201 +2731,408 @@ class Exchange(HandlerBase):
             own = len(go_json(extra)) if isinstance(extra, dict) else 0
         size = len(self.body)
         refuse_if(size > limits.BODY or size - own >= limits.JSON, 41303)
-        more = {"a4p": extra} if own and max(own, size) < limits.JSON_A4P else {}
         fields = typed(value, JSON_FIELDS)
         topic = fields.get("topic", "")
         refuse_if(not re.fullmatch(TOPIC_FORM, topic), 40009)
+        self._admit()  # only now: ntfy looks at the topic first
         self.body = utf8(fields.pop("message", "") or "triggered")
         fields["tags"] = ",".join(fields.get("tags", ()))
         self.given.update(("x-" + key.replace("_", "-"),
                            item if isinstance(item, str) else json.dumps(item))
                           for key, item in fields.items() if item)
-        self._admit()  # only now: ntfy looks at the topic first
-        self.publish(topic, "", **more)
+        self.publish(topic, "", a4p=extra if own and max(own, size) < limits.JSON_A4P else None)
 
     def publish(self, topic: str, sequence: str, **more: object) -> None:
         """Publish what headers, query and body say. Raises Rejected, as ntfy would."""
-        import re
         param, limits, text = self._param, self.limits, self.body.decode("utf-8", "replace")
         title, icon, tags = param("title"), param("icon"), self._list("tags")
-        sequence = sequence or param("sequence-id")
-        refuse_if(sequence and not re.fullmatch(TOPIC_FORM, sequence), 40049)
-        refuse_if(icon and not icon.startswith(("http://", "https://")), 40021)
-        refuse_if(param("email"), 40001)
-        refuse_if(len(utf8(title)) > limits.TITLE, 40057)
-        refuse_if(len(utf8(",".join(tags))) > limits.TAGS, 40058)
-        refuse_if(param("delay"), 40004)
-        refuse_if(len(self.body) >= limits.MESSAGE or text.encode() != self.body
-                  or param("attach") or param("filename"), 40014)  # ntfy would make it a file
+        sequence, priority = sequence or param("sequence-id"), param("priority").lower()
+        for wrong, code in (
+                (sequence and not re.fullmatch(TOPIC_FORM, sequence), 40049),
+                (icon and not icon.startswith(("http://", "https://")), 40021),
+                (param("email"), 40001), (param("delay"), 40004),
+                (priority not in PRIORITIES, 40007), (len(utf8(title)) > limits.TITLE, 40057),
+                (len(utf8(",".join(tags))) > limits.TAGS, 40058),
+                (len(self.body) >= limits.MESSAGE or text.encode() != self.body
+                 or param("attach") or param("filename"), 40014)):  # ntfy would make it a file
+            refuse_if(wrong, code)
         text = (text or param("message").replace("\\n", "\n")).strip() or "triggered"
-        markdown = self._flag("markdown") or param("content-type").lower() == "text/markdown"
-        self._hand_on(Message.new(
-            "message", topic, limits.KEPT_SECONDS if self._flag("cache", "yes") else 0, sequence,
-            title=title, message=text, priority=parse_priority(param("priority")), tags=tags,
-            click=param("click"), icon=icon, actions=parse_actions(param("actions")),
-            content_type="text/markdown" if markdown else "", **more))
+        markdown = param("markdown").lower() in (*YES, "text/markdown")
+        self._hand_on(
+            "message", topic, limits.KEPT_SECONDS if (param("cache") or "1").lower() in YES else 0,
+            sequence_id=sequence, title=title, message=text,
+            priority=PRIORITIES[priority], tags=tags, click=param("click"), icon=icon,
+            actions=parse_actions(param("actions")),
+            content_type="text/markdown" if markdown else "", **more)
 
     def withdraw(self, topic: str, sequence: str, clear: str = "") -> None:
         """Have clients delete a message, or clear its notification."""
-        event = "message_clear" if clear else "message_delete"
-        self._hand_on(Message.new(event, topic, self.limits.KEPT_SECONDS, sequence))
+        self._hand_on("message_clear" if clear else "message_delete", topic,
+                      self.limits.KEPT_SECONDS, sequence_id=sequence)
 
-    def _hand_on(self, message: Message) -> None:
-        refuse_if(message.topic in RESERVED_TOPICS, 40010)
-        self.hub.publish(message)
-        if self.ours.upstream and message.event == "message":
-            self.ours.polls.put(message)
-        self._reply(message.line)
+    def _hand_on(self, event: str, topic: str, seconds: int, **more: object) -> None:
+        refuse_if(topic in RESERVED_TOPICS, 40010)
+        message, ours = new_message(event, topic, seconds, **more), self.ours
+        with ours.lock:
+            if seconds:
+                ours.keep(message)
+                ours.store(message[1])
+            for inbox, wanted in tuple(ours.listeners.items()):
+                if wanted(message[0]):
+                    inbox.put(message)
+                    if inbox.qsize() > self.limits.QUEUE:
+                        ours.listeners.pop(inbox, None)
+        if ours.upstream and event == "message" and ours.polls.qsize() < self.limits.UPSTREAM:
+            ours.polls.put(message[0])
+        self._send([message[1]])
 
     def page(self) -> None:
         """Send the answer page: its own script and style run, and nothing else."""
-        import base64
-        import hashlib
-        import re
-        if len(self.path) > 1 and self._flag("unifiedpush"):
-            return self._reply({"unifiedpush": {"version": 1}})
+        if len(self.path) > 1 and self._param("unifiedpush").lower() in YES:
+            return self._send([b'{"unifiedpush":{"version":1}}\n'])
         policy = ("default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; "
                   "form-action 'none'; frame-ancestors 'none'")
         for kind, part in re.findall(rb"(?s)<(script|style)>(.*?)</\1>", self.ours.page):
             digest = base64.b64encode(hashlib.sha256(part).digest()).decode()
             policy += f"; {kind.decode()}-src 'sha256-{digest}'"
-        self._reply(self.ours.page, Content_Type="text/html; charset=utf-8",
-                    Access_Control_Allow_Origin="", Content_Security_Policy=policy,
-                    X_Content_Type_Options="nosniff", Referrer_Policy="no-referrer",
-                    Cache_Control="no-store")
+        self._send([self.ours.page], Content_Type="text/html; charset=utf-8",
+                   Content_Security_Policy=policy, X_Content_Type_Options="nosniff",
+                   Referrer_Policy="no-referrer", Cache_Control="no-store")
 
     def preflight(self) -> None:
         """Let web pages ask (for browsers the asterisk does not cover Authorization)."""
-        self._reply(b"", Access_Control_Allow_Headers="*, Authorization", Content_Type="",
-                    Access_Control_Allow_Methods="GET, PUT, POST, PATCH, DELETE")
+        self._send([], Access_Control_Allow_Headers="*, Authorization", Content_Type="",
+                   Access_Control_Allow_Methods="GET, PUT, POST, PATCH, DELETE")
 
-    def _begin(self, status: int, **headers: object) -> None:
-        """Send a response's head; of `headers` (with _ for -) those that are not empty."""
+    def _send(self, parts: Iterable[bytes], status: int = 200, **headers: object) -> None:
+        """Send a list of parts with its length, others as they come; `headers` have _ for -."""
+        size = sum(map(len, parts)) if isinstance(parts, list) else ""
         self.send_response_only(status)
-        named = {"Access_Control_Allow_Origin": "*", "Content_Type": "application/json",
-                 "Date": self.date_time_string(), "X_A4P": 1, **headers}
-        for name, value in named.items():
+        for name, value in {"Access_Control_Allow_Origin": "*", "Content_Type": "application/json",
+                            "Date": self.date_time_string(), "X_A4P": 1, "Content_Length": size,
+                            **headers}.items():
             if value != "":
                 self.send_header(name.replace("_", "-"), str(value))
         self.end_headers()
-
-    def _reply(self, body: bytes | Json, **headers: object) -> None:
-        """Send a whole response: JSON, of the status it names, unless told otherwise."""
-        status = body.get("http", 200) if isinstance(body, dict) else 200
-        data = go_json(body) if isinstance(body, dict) else body
-        self._begin(status, **headers, Content_Length=len(data))
-        self._write([data] if self.command != "HEAD" else [])
-
-    def _write(self, parts: Iterable[bytes]) -> None:
-        """Send `parts`, and the head before them. Raises OSError where they are not taken."""
-        for part in parts:
+        for part in parts if self.command != "HEAD" else ():
             self.deadline = time.monotonic() + self.limits.WRITE_SECONDS
             self.wfile.write(part)
-        self.wfile.flush()
-        self.deadline = float("inf")
+            self.wfile.flush()
+            self.deadline = float("inf")
 
 class Server:
-    """An ntfy-compatible server; as a context manager it runs in the background.
+    """An ntfy-compatible server, in the background until it is left as a context manager.
 
-    Without a token whoever reaches it may use it, save web pages from elsewhere: a foreign name
-    as Host (DNS rebinding), a foreign Origin or Sec-Fetch-Site. With one, neither matters: no
-    page can send what it does not know, and ntfy's web app may press buttons with it.
+    Kept messages are lines of `store` ("" for none), with the kernel before the publisher has its
+    reply. Without a token web pages from elsewhere are refused, by Host (DNS rebinding), Origin
+    and Sec-Fetch-Site; no page knows a token, so with one they do not matter.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, token: str = "", store: str = "",
                  page: bytes = b"", base_url: str = "", upstream: str = "",
                  log: Callable[[str], None] = lambda text: None,
                  limits: type[Limits] = Limits) -> None:
-        """Bind. Raises A4pError where the port or the file cannot be had."""
-        import socket
-        import threading
-        from http.server import BaseHTTPRequestHandler
-        from queue import SimpleQueue
-        from socketserver import ThreadingTCPServer
+        """Bind and serve. Raises A4pError where the port or the file cannot be had."""
         self.token, self.page, self.log, self.limits = token, page, log, limits
         self.base_url, self.upstream = base_url.rstrip("/"), upstream.rstrip("/")
-        self.closing, self.thread = False, threading.Thread(target=self.serve_forever, daemon=True)
+        self.file, self.lock = store, threading.Lock()
+        self.kept: collections.deque[Message] = collections.deque()
+        self.topics: dict[str, int] = collections.Counter()  # how many of the kept are on each
+        self.listeners: dict[SimpleQueue[Message], Callable[[Json], bool]] = {}
+        self.bytes, self.size = 0, 1 << 62  # of what is kept; of the file: too large as it is
         self.open: set[Exchange] = set()
-        self.polls: SimpleQueue[Message] = SimpleQueue()
-        self.good_at: dict[str, float] = {}  # address: when its failures will be forgiven
-        handler = type("Handler", (Exchange, BaseHTTPRequestHandler), {"ours": self})
-        listen = type("Listen", (ThreadingTCPServer,), {
+        self.polls: SimpleQueue[Json] = queue.SimpleQueue()
+        self.failures: dict[str, float] = {}  # address: when its bad logins will be forgiven
+        handler = type("Handler", (Exchange, http_server.BaseHTTPRequestHandler), {
+            "ours": self, "limits": limits, "log_message": lambda *about: None})
+        listen = type("Listen", (socketserver.ThreadingTCPServer,), {
             "address_family": socket.AF_INET6 if ":" in host else socket.AF_INET,
             "allow_reuse_address": os.name == "posix", "request_queue_size": 128,
-            "daemon_threads": True, "block_on_close": False, "timeout": 0.25,
+            "daemon_threads": True, "block_on_close": False, "handle_error": lambda *about: None,
             "verify_request": lambda *about: len(self.open) < 2 * limits.CONNECTIONS,
-            "handle_error": lambda *about: None})  # it left
+            "service_actions": lambda tcp: self._cut(time.monotonic())})
         try:
             self.tcp = listen((host, port), handler)
         except OSError as error:
             raise A4pError("listen", address=f"{host}:{port}", detail=error.strerror) from None
         name, self.port = self.tcp.server_address[:2]
         self.url = "http://{}:{}".format(f"[{name}]" if ":" in name else name, self.port)
-        self.hub = Hub(store, limits, log)
+        try:
+            if store:
+                self._load()
+        except OSError as error:
+            raise A4pError("home_write", file=store, detail=error.strerror) from None
+        if upstream:
+            background(self._forward)
+        background(lambda: self.tcp.serve_forever(0.25))
 
-    def start(self) -> Server:
-        """Serve in a background thread."""
-        self.thread.start()
+    def __enter__(self) -> Server:
         return self
 
-    def serve_forever(self) -> None:
-        """Serve until `close`; then cut every connection and close the file."""
-        import contextlib
-        import threading
-        if self.upstream:
-            threading.Thread(target=self._forward, daemon=True).start()
-        closing = False
-        while not closing:
-            self.tcp.handle_request()
-            closing = self.closing
-            for exchange in tuple(self.open):
-                if closing or exchange.deadline <= time.monotonic():
-                    with contextlib.suppress(OSError):
-                        exchange.connection.shutdown(2)
-            time.sleep(0.001)  # or it would spin while there are no descriptors left
-        self.tcp.server_close()
-        with self.hub.lock, contextlib.suppress(OSError):
-            if self.hub.path:
-                self.hub.file.close()
-
-    def close(self, *exc: object) -> None:
-        """Make `serve_forever` end, and wait for a background thread. Fit for signal handlers."""
-        import contextlib
-        self.closing = True
+    def __exit__(self, *error: object) -> None:
         with contextlib.suppress(OSError):
             self.tcp.socket.shutdown(2)  # ends its wait for connections, of 0.25 s otherwise
-        if self.thread.ident:
-            self.thread.join(5)
+        self.tcp.shutdown()
+        self.tcp.server_close()
+        self._cut(float("inf"))
 
-    __enter__, __exit__ = start, close
+    def _load(self) -> None:
+        dropped = 0
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        with os.fdopen(os.open(self.file, flags, 0o600), "a+b") as file:
+            file.seek(0)
+            for line in file:
+                try:
+                    fields = json.loads(line[:-1].decode())  # fails where the end is torn off
+                    if fields["id"] and fields["event"] and fields["time"] < fields["expires"]:
+                        self.keep((fields, line))
+                except (ValueError, TypeError, LookupError, RecursionError, Rejected):
+                    dropped += 1
+        if dropped:
+            self.log(f"dropped {dropped} torn or foreign lines from {self.file}")
+        self.store(b"")
 
-    def patience(self, address: str, cost: int) -> bool:
-        """Return whether an address (of IPv6: its /64) may log in, of which `cost` is counted."""
-        address, now = ":".join(address.split(":")[:4]), time.monotonic()
-        each = self.limits.FAILURE_SECONDS
-        with self.hub.lock:
-            good_at = max(now, self.good_at.pop(address, now))
-            allowed = good_at - now <= (self.limits.FAILURES - 1) * each
-            self.good_at[address] = good_at + cost * each * allowed
-            if len(self.good_at) > self.limits.ADDRESSES:
-                del self.good_at[next(iter(self.good_at))]
-        return allowed
+    def keep(self, message: Message) -> None:
+        """Keep a message, not the oldest ones beyond the limits. Raises Rejected(42904)."""
+        kept, topics, limits, topic = self.kept, self.topics, self.limits, message[0]["topic"]
+        refuse_if(topic not in topics and len(topics) >= limits.TOPICS, 42904)
+        kept.append(message)
+        topics[topic] += 1
+        self.bytes += len(message[1])
+        while kept and (kept[0][0]["expires"] <= time.time() or len(kept) > limits.KEPT
+                        or self.bytes > limits.KEPT_BYTES):
+            fields, line = kept.popleft()
+            self.bytes -= len(line)
+            topics[fields["topic"]] -= 1
+            if not topics[fields["topic"]]:
+                del topics[fields["topic"]]
+
+    def store(self, line: bytes) -> None:
+        """Add a line to the file; one that is mostly dead, or lacks some, is written anew."""
+        self.size += len(line)
+        try:
+            if self.file and self.size > 2 * self.bytes + self.limits.DEAD_BYTES:
+                write_private(self.file, b"".join(each for _, each in self.kept).decode())
+                self.size = self.bytes
+            elif self.file:
+                with os.fdopen(os.open(self.file, os.O_WRONLY | os.O_APPEND), "ab") as file:
+                    file.write(line)
+        except (OSError, A4pError) as error:  # of a full disk, for one: it costs no delivery
+            self.size = 1 << 62
+            self.log(f"cannot write {self.file}: {error}")
+
+    def _cut(self, now: float) -> None:
+        for exchange in tuple(self.open):
+            if exchange.deadline <= now:
+                with contextlib.suppress(OSError):
+                    exchange.connection.shutdown(2)
+        time.sleep(0.001)  # or it would spin while there are no descriptors left
 
     def _forward(self) -> None:
-        import hashlib
-        import urllib.request
         while True:
             message = self.polls.get()
-            if self.polls.qsize() >= self.limits.UPSTREAM:
-                self.log(f"{self.upstream} is too slow: a poll request is dropped")
-                continue
-            topic = hashlib.sha256(f"{self.base_url}/{message.topic}".encode()).hexdigest()
-            request = urllib.request.Request(f"{self.upstream}/{topic}", b"",
-                                             {"X-Poll-ID": message.id}, method="POST")
+            topic = hashlib.sha256(f"{self.base_url}/{message['topic']}".encode()).hexdigest()
+            url, headers = f"{self.upstream}/{topic}", {"X-Poll-ID": message["id"]}
             try:
-                urllib.request.urlopen(request, timeout=self.limits.UPSTREAM_SECONDS).close()
+                urllib_request.urlopen(urllib_request.Request(url, b"", headers),
+                                       timeout=self.limits.UPSTREAM_SECONDS).close()
             except (OSError, ValueError) as error:
                 self.log(f"poll request to {self.upstream} failed: {error}")
+
+# === MCP: ask_user for every client =========================================
+
+MCP_VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]  # by `initialize`
+MCP_LINE, MCP_CALLS = 1 << 24, 24  # bytes of a message; calls at once: ntfy.sh gives 30 streams
+MCP_PROGRESS, MCP_END = 10.0, 2.0  # seconds between notifications; to withdraw all at the end
+
+def record(**fields: Json) -> Json:
+    """The JSON schema of an object: what has no default is required, and nothing else may be."""
+    return {"type": "object", "properties": fields, "additionalProperties": False,
+            "required": [key for key, field in fields.items() if "default" not in field]}
+
+TEXT: Json = {"type": "string", "minLength": 0, "maxLength": 20_000}
+LABEL, FLAG, MAYBE = {**TEXT, "minLength": 1}, {"type": "boolean"}, {"type": ["string", "null"]}
+MCP_TOOLS: dict[str, Json] = {  # always loaded: else Claude Code 2.1.332 has to search for them
+    name: {"name": name, "description": told, "inputSchema": record(**given),
+           "outputSchema": record(**back), "annotations": {"readOnlyHint": True},
+           "_meta": {"anthropic/alwaysLoad": True}} for name, told, given, back in (
+        ("ask_user", "Ask the person you work for, and wait, perhaps for minutes. They see title, "
+         "description (text or JSON) and labels. You get the value that they chose, or null and "
+         "their words as reason; with timeout, no_client or cancelled nobody has decided.",
+         {"title": LABEL, "description": TEXT, "allowCustomInput": {**FLAG, "default": True},
+          "options": {"type": "array", "minItems": 1, "maxItems": 50, "items": record(
+              value=TEXT, label=LABEL, danger={**FLAG, "default": False}, priority={
+                  "type": "string", "enum": ["high", "medium", "low"], "default": "medium"})}},
+         {"value": MAYBE, "reason": MAYBE}),
+        ("notify_user", "Tell the person something on their phone; nothing comes back.",
+         {"message": LABEL, "title": {**TEXT, "default": ""}}, {"sent": FLAG}))}
+
+def check(value: Any, schema: Json, name: str = "arguments") -> None:
+    """Raise UsageError, with the field and why, where a call does not fit a schema of MCP_TOOLS."""
+    kind = {str: "string", bool: "boolean", list: "array", dict: "object"}.get(type(value), "")
+    bounds = [schema[key] for key in schema if key[:3] in ("min", "max")]
+    if (kind != schema.get("type") or value not in schema.get("enum", [value])
+            or bounds and not bounds[0] <= len(value) <= bounds[1]):
+        why = f"{plain(repr(value), 60)} does not fit {schema}" if schema else "is no field of it"
+        raise UsageError("mcp_call", fault=f"{name}: {why}")
+    for key in [*schema["required"], *value] if kind == "object" else ():
+        check(value.get(key), schema["properties"].get(key, {}), f"{name}.{plain(key, 60)}")
+    for at, row in enumerate(value if kind == "array" else ()):
+        check(row, schema["items"], f"{name}[{at}]")
+
+def dig(value: Any, *keys: str) -> Any:
+    """What `value` holds below these keys, None where it does not."""
+    found = value.get(keys[0]) if isinstance(value, dict) else None
+    return dig(found, *keys[1:]) if keys[1:] else found
+
+class Mcp:
+    """An MCP server on stdio, a message a line, with a thread for each call that waits."""
+
+    def __init__(self) -> None:
+        self.client: Any = {}  # what `initialize` told
+        self.calls: dict[str, Json] = {}  # that wait, by the id of the form for it
+        self.over, self.stdout = False, os.fdopen(os.dup(1), "wb")  # whose lines are never mixed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing but protocol gets out
+
+    def run(self, state: State) -> None:
+        """Serve until stdin ends or a signal comes, then withdraw all that waits."""
+        import contextlib
+        import json
+        import threading
+        on_signals(release)
+        with contextlib.suppress(Released):
+            sweep(state)
+            for line in iter(lambda: sys.stdin.buffer.readline(MCP_LINE), b""):
+                try:
+                    found = json.loads(line.strip() or "[]")
+                except (ValueError, RecursionError):
+                    found = ""
+                for message in found if isinstance(found, list) else [found]:
+                    self._take(message)
+        on_signals(ignore)
+        self.over, end = True, time.monotonic() + MCP_END  # clients kill a server that lingers
+        while threading.active_count() > 1 and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def _send(self, **message: object) -> None:
+        import contextlib
+        with contextlib.suppress(OSError):  # the client is gone: stdin is about to end
+            self.stdout.write(encode({"jsonrpc": "2.0", **message}) + b"\n")
+            self.stdout.flush()
+
+    def _take(self, message: Any) -> None:
+        """Answer a request, start the thread of a call, hand over what a form came back with."""
+        key, method, params = (dig(message, name) for name in ("id", "method", "params"))
+        asked, name = dig(params, "protocolVersion"), dig(params, "name")
+        about = dig(params, "requestId") if method == "notifications/cancelled" else key
+        form = str(key) if method is None else f"form of {about!r}"
+        call, code, why = self.calls.get(form), 0, f"no JSON-RPC 2.0 within {MCP_LINE} bytes"
+        if dig(message, "jsonrpc") != "2.0" or type(key) not in (str, int, type(None)):
+            code, key = -32700 if message == "" else -32600, None
+        elif key is None or method is None:
+            (call or {})["cancelled" if method else "form"] = message
+            return
+        elif method == "initialize":
+            self.client = params
+            result: Json = {"protocolVersion": asked if asked in MCP_VERSIONS else MCP_VERSIONS[-1],
+                            "serverInfo": {"name": "a4p", "version": VERSION},
+                            "capabilities": {"tools": {}}}
+        elif method in ("ping", "tools/list"):
+            result = {"tools": [*MCP_TOOLS.values()]} if method == "tools/list" else {}
+        elif method != "tools/call":
+            code, why = -32601, f"there is no method {plain(str(method), 60)}"
+        elif str(name) not in MCP_TOOLS:
+            code, why = -32602, f"there is no tool {plain(str(name), 60)}"
+        elif call or len(self.calls) >= MCP_CALLS:
+            code, why = -32000, f"{MCP_CALLS} calls wait already, or one with this id"
+        else:
+            self.calls[form] = call = {**message, "form_id": form, "at": time.monotonic()}
+            background(lambda: self._call(call, name, params.get("arguments")))
+            return
+        answer = {"error": {"code": code, "message": why}} if code else {"result": result}
+        background(lambda: self._send(id=key, **answer)).join(0.01)  # a client may write much first
+
+    def _call(self, call: Json, name: str, given: Any) -> None:
+        state, told = State(), dig(self.client, "clientInfo")
+        agent = plain(str(dig(told, "title") or dig(told, "name") or "MCP"), 40)
+        try:
+            check(given, MCP_TOOLS[name]["inputSchema"])
+            if name == "ask_user":
+                value = self._ask(call, state, agent, **given)
+            else:
+                value = {"sent": True}
+                publish_notice(state, given.get("title") or agent, given["message"])
+            text, call["result"] = encode(value).decode(), {"structuredContent": value}
+        except Exception as error:
+            state.log.failure("mcp", error)
+            text, call["result"] = f"{type(error).__name__}: {error}", {"isError": True}
+        if not self._ended(call):
+            content = [{"type": "text", "text": text}]
+            self._send(id=call["id"], result={**call["result"], "content": content})
+        del self.calls[call["form_id"]]
+
+    def _ask(self, call: Json, state: State, agent: str, title: str, description: str,
+             options: Sequence[Json], allowCustomInput: bool = True) -> Json:
+        """Ask where the person is: on the phone; at home in the client's form, or on the page."""
+        import contextlib
+        import json
+        values = {row["label"]: row["value"] for row in options}
+        if len(values) < len(options):
+            raise UsageError("mcp_call", fault="arguments.options: two labels are the same")
+        with contextlib.suppress(ValueError, RecursionError):  # JSON is shown as `name: value`
+            rows = [": ".join(leaf) for leaf in leaves(json.loads(description)) if leaf[0]]
+            description = "\n".join(rows) or description
+        if not description.strip() or size(title) > TITLE_LIMIT - 50:  # more than a push's title
+            title, description = "", f"{title}\n\n{description}".strip()
+        question = Question("", title, description, words=allowCustomInput, options=[
+            Option(row["label"], "", row.get("priority", "medium"), row.get("danger", False))
+            for row in options])
+        outcome, out, config = Outcome("no_client"), read_out(state.home), state.config
+        seconds = out and out.wait or config.mcp_timeout
+        able = dig(self.client, "capabilities", "elicitation")
+        forms = able == {} or dig(able, "form") is not None
+        if config.topic and (out or not forms):
+            with contextlib.suppress(Refused), Conversation(
+                    state, Sender(agent, os.path.basename(os.getcwd())), seconds,
+                    lambda body: deliver_later(state, [body]), lambda: self._ended(call)) as talk:
+                talk.inbox.opened.wait(OPEN_WAIT)
+                state.log.line(f"mcp: {agent} calls {talk.inbox.refusal or ''}")
+                outcome = talk.ask(question) if out or talk.inbox.embedded else outcome
+        if forms and outcome.state in ("no_client", "released"):
+            outcome = self._elicit(call, question, config.lang, seconds)
+        nobody = outcome.state if outcome.state in ("timeout", "no_client") else "cancelled"
+        given = outcome.answer or Answer([], nobody)
+        return {"value": next(map(values.get, given.selected), None), "reason": given.text or None}
+
+    def _ended(self, call: Json) -> str:
+        """The state to end with, "" while the call waits, of which the client hears."""
+        token, past = dig(call, "params", "_meta", "progressToken"), time.monotonic() - call["at"]
+        if token is not None and past >= call.get("told", 0) + MCP_PROGRESS:
+            call["told"] = past
+            self._send(method="notifications/progress", params={
+                "progressToken": token, "progress": round(past)})
+        return "withdrawn" if self.over or "cancelled" in call else ""
+
+    def _elicit(self, call: Json, question: Question, lang: str, seconds: float) -> Outcome:
+        state, end, form = "", time.monotonic() + seconds, {"type": "string"}
+        fields: Json = {"option": {**form, "title": say(lang, "reply"), "enum": question.labels}}
+        if question.words:  # its name sorts first: in Codex no form can end on an empty text
+            fields["custom"] = {**form, "title": say(lang, "words")}
+        self._send(id=call["form_id"], method="elicitation/create", params={
+            "message": f"{question.header}\n\n{question.text}".strip(), "requestedSchema": {
+                "type": "object", "properties": fields,
+                "required": [] if question.words else ["option"]}})
+        while not state and "form" not in call:
+            time.sleep(TICK)
+            state = self._ended(call) or ("timeout" if time.monotonic() >= end else "")
+        if state:
+            self._send(method="notifications/cancelled", params={"requestId": call["form_id"]})
+        result = dig(call.get("form"), "result")
+        content = dig(result, "content") if dig(result, "action") == "accept" else None
+        answer = Answer([label for label in question.labels if label == dig(content, "option")],
+                        str(dig(content, "custom") or "").strip() * question.words)
+        state = "answered" if answer.joined() else state or ("released" if result else "no_client")
+        return Outcome(state, answer if answer.joined() else None)
 
 # === Setting up: install, uninstall, doctor =================================
 
@@ -3247,7 +3172,6 @@ def agents_here() -> list[str]:
 
 def stable_python() -> str:
     """This interpreter by a name that outlives upgrades: never a venv's, nor of a patch level."""
-    import re
     real = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     names = [f"{folder}/bin/python3{minor}" for folder in ("/opt/homebrew", "/usr/local", "/usr")
              for minor in ("", f".{sys.version_info[1]}")]
@@ -3271,16 +3195,12 @@ def hook_line(state: State, agent: str) -> str:
 
 def hooks_in(text: str) -> list[tuple[str, Json, Json, bool]]:
     """Each hook of a JSON config: (event, group, hook, whether it is a4p's); raises ValueError."""
-    import json
-    import re
     events = json.loads(text.lstrip("\ufeff")).get("hooks", {}).items()
     return [(event, group, hook, bool(re.fullmatch(LINE, json.dumps(hook.get("command")))))
             for event, groups in events for group in groups for hook in group.get("hooks", [])]
 
 def openings(text: str) -> dict[tuple[str, ...], int]:
     """Where each container of a JSON text begins, by the keys that lead to it: () is the whole."""
-    import json
-    import re
     found: dict[tuple[str, ...], int] = {}
     path, key = [], ""
     for token in re.finditer(rf"{STRING}|[][{{}}]", text):
@@ -3296,8 +3216,6 @@ def added(text: str | None, groups: Json) -> str:
     """The text of a JSON config with a4p's groups, each at the start of its event, and all else
     as it is; raises ValueError. Brackets made here have white space behind them, what is put into
     an empty pair has none before it: so `bare` knows what to take away."""
-    import json
-    import re
     ours = [(event, group) for event, group, _, ours in hooks_in(text or "{}") if ours]
     if text is not None and len(ours) == len(groups) and dict(ours) == groups:
         return text
@@ -3321,7 +3239,6 @@ def added(text: str | None, groups: Json) -> str:
 
 def bare(text: str | None) -> str | None:
     """The text without a4p's hooks and the brackets made for them, None where that was all."""
-    import re
     if text is None or not any(ours for *_, ours in hooks_in(text)):
         return text
     event = rf'{STRING}\s*:\s*\[\s+{GROUP}\s*\]'
@@ -3336,8 +3253,6 @@ def bare(text: str | None) -> str | None:
 def dsh_added(text: str | None, state: State, plugin: str) -> str:
     """DSH's `cordis.patch.yml`, for every profile (0.1, 0.2), with a4p's entry first: a list, or
     comments and `[]`; an entry behind `[]` keeps dsh from booting (0.1.0-rc.8). ValueError."""
-    import json
-    import re
     config = {"command": hook_line(state, "dsh"), "beside": state.config.desk == "beside"}
     entry = (f"- insert:\n    - id: a4p\n      name: {json.dumps(plugin)}\n"
              f"      config: {json.dumps(config)}\n")
@@ -3352,7 +3267,6 @@ def dsh_added(text: str | None, state: State, plugin: str) -> str:
 
 def dsh_bare(text: str | None) -> str | None:
     """The same without the entry, None where there was nothing else."""
-    import re
     form = r"^# a4p begin(?: was (\[\]))?\n(?s:.*?)^# a4p end(\n?)"
     return re.sub(form, lambda found: found[1] + found[2] if found[1] else "", text or "",
                   flags=re.M) or None
@@ -3508,8 +3422,6 @@ def check_way(state: State) -> Iterator[Finding]:
     """The way to the server: certificates, proxy, a message there and back on a stream. Its title
     is that of a tap on no question, so that no hook takes it for a reply; without credentials it
     goes to the response topic, which no phone shows. Raises Refused."""
-    import contextlib
-    import re
     import ssl
     config, ntfy, probe = need_topic(state), Ntfy(state.config), "q" + random_id(10)
     roots = ssl.get_default_verify_paths()
@@ -3544,8 +3456,6 @@ def check_way(state: State) -> Iterator[Finding]:
 
 def check_agents(state: State) -> Iterator[Finding]:
     """Of each agent on this machine: its version, a4p's hooks, and what works against them."""
-    import contextlib
-    import re
     import subprocess
     steps = {agent: edits(state, agent, agent_files(agent)[0])[-1] for agent in agents_here()}
     texts = {agent: edited(path, drop) for agent, (path, _, drop) in steps.items()}
@@ -3567,8 +3477,6 @@ def check_agents(state: State) -> Iterator[Finding]:
 
 def check_beside(agent: str, values: Json) -> Iterator[Finding]:
     """What one file of an agent has that works against a4p's hooks."""
-    import contextlib
-    import re
     hooks: list[Any]
     text, hooks = edited(values["file"], lambda text: hooks_in(
         text or "{}" if values["file"].endswith(".json") else "{}"))
@@ -3587,9 +3495,6 @@ def check_beside(agent: str, values: Json) -> Iterator[Finding]:
 
 def codex_trusts(toml: str) -> bool:
     """Whether Codex runs a4p's hooks: its config.toml has the hash of each (0.171)."""
-    import hashlib
-    import json
-    import re
     _, hooks = edited(agent_files("codex")[0], lambda text: hooks_in(text or "{}"))
     told = [{"event_name": re.sub("(?<!^)(?=[A-Z])", "_", event).lower(), **group,
              "hooks": [{"async": False, **hook}]} for event, group, hook, ours in hooks if ours]
@@ -3621,7 +3526,6 @@ def show(text: str, file: Any = None) -> None:
 
 def print_json(value: Json, **form: Any) -> None:
     """JSON on stdout, one line of ASCII if `form` does not say otherwise."""
-    import json
     print(json.dumps(value, **form))
 
 def tell_mode(options: Options, out: Out | None) -> None:
@@ -3724,11 +3628,7 @@ def ask_phone(options: Options, sender: Sender, question: Question, timeout: flo
 
 def cmd_notify(options: Options) -> None:
     """Send a plain push; raises Refused."""
-    config, ntfy = need_topic(options.state), Ntfy(options.state.config)
-    title = " ".join(options.title.split()) or "a4p"
-    body = {"topic": config.topic, "title": cut_end(title, TITLE_LIMIT),
-            "message": cut_middle(options.text, MESSAGE_LIMIT - 500)}
-    within(PUBLISH_WAIT, lambda: ntfy.publish(body), ntfy.server)
+    publish_notice(options.state, options.title, options.text)
     print(options.say("sent"))
 
 def cmd_log(options: Options) -> None:
@@ -3776,7 +3676,6 @@ def cmd_doctor(options: Options) -> int:
 def asked(options: Options, key: str, form: str, default: str, given: str = "") -> str:
     """What was given on the command line, else what the person types, else the default: for an
     empty line, and where nobody can be asked. Raises UsageError where it has not the form."""
-    import re
     while True:
         answer = given or default
         if options.asks and not given:
@@ -3831,7 +3730,6 @@ def cmd_install(options: Options) -> int:
 
 def cmd_uninstall(options: Options) -> int:
     """Take a4p out of the agents' own configs, and release what waits."""
-    import contextlib
     import shutil
     state, options.yes = options.state, True
     options.agents = options.agents or list(MOUNTS)
@@ -3856,7 +3754,6 @@ def cmd_uninstall(options: Options) -> int:
 
 def cmd_setup(options: Options) -> int:
     """Ask for the settings and save them, install, and prove it with a question to the phone."""
-    import contextlib
     state, config = options.state, options.state.config
     options.lang = asked(options, "lang", "en|zh", config.lang, options.language)
     server = asked(options, "server", SETTINGS["server"][1] + "|embedded", config.server,
@@ -3906,7 +3803,6 @@ def try_phone(options: Options, phone: str) -> int:
 
 def cmd_serve(options: Options) -> None:
     """Run the embedded server until a signal ends it; raises UsageError."""
-    import contextlib
     state = options.state
     host, _, port = options.listen.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
@@ -3933,13 +3829,13 @@ def show_link(options: Options, server: Server, host: str, token: str) -> None:
     """The link for the phone, as text and as a QR code; the token stands in the fragment."""
     base = options.base_url or server.url.replace(f"//{host}:", f"//{lan_address(host)}:")
     link = f"{base}/{options.state.config.topic}" + (f"#t={token}" if token else "")
-    print(options.say("serve_link", link=link))
+    print(options.say("serve_link", link=link), flush=True)
     form = QR_ANSI if sys.stdout.isatty() else "{}"
-    print("\n".join(map(form.format, qr_lines(link))), flush=True)
+    with contextlib.suppress(ValueError):  # too long for a code: the link alone
+        print("\n".join(map(form.format, qr_lines(link))), flush=True)
 
 def lan_address(host: str) -> str:
     """The address of this machine in its network, where `host` means all of them."""
-    import socket
     if host not in ("0.0.0.0", "::"):
         return host
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -3948,6 +3844,10 @@ def lan_address(host: str) -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
+
+def cmd_mcp(options: Options) -> None:
+    """Serve `ask_user` to an MCP client until it is gone."""
+    Mcp().run(options.state)
 
 DEMO_CALL = {
     "hook_event_name": "PreToolUse", "tool_name": "AskUserQuestion", "session_id": "demo",
@@ -4001,6 +3901,7 @@ hook | what agents call | 由 agent 调用 | a4p.py hook claude < call.json | ag
 ask | ask from any script, print the answer | 从脚本提问并打印回答 | a4p.py ask "Deploy now?" -o Yes -o No --timeout 10m | text QUESTION: what to ask | -o --option LABEL...: a choice | --multi: several may be chosen | --header TITLE: a short title | --timeout 10m: how long to wait | --json: print JSON
 notify | send a plain push | 发送一条普通推送 | a4p.py notify "Build done" --title CI | text TEXT: what to say | --title TITLE: its title
 serve | an ntfy-compatible server with an answer page | 内置的 ntfy 兼容服务器 | a4p.py serve --listen 127.0.0.1:8080 | --listen HOST:PORT: 127.0.0.1:2586 if not given | --token [T]: what clients must know; alone: one is made and kept | --base-url URL: its URL as phones see it | --upstream https://ntfy.sh: wake iOS phones; each push counts there
+mcp | ask_user for any MCP client, on stdio | 给任何 MCP 客户端的 ask_user | a4p.py mcp
 demo | see it work, without account or network | 本机演示，无需账号和网络 | a4p.py demo --reply 3 | --reply R: answer by itself
 install | put a4p into the agents' own configs | 写入 agent 自己的配置 | a4p.py install claude codex --dry-run | agents AGENT...: claude, codex, dsh; else those found | --project: this project's settings.local.json | --dry-run: show the change only | --yes: all found here, unasked
 uninstall | take a4p out again | 从 agent 的配置移除 | a4p.py uninstall --purge | agents AGENT...: claude, codex, dsh; else all | --project: this project's settings.local.json | --dry-run: show the change only | --purge: delete config and log, too
@@ -4044,7 +3945,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_hook(args[1:])
     if args == ["deliver"]:
         return run_deliver()
-    import contextlib
     options = Options()
     options.state, options.lang = State(), resolve_lang("auto")
     for stream in (sys.stdout, sys.stderr):
@@ -4072,6 +3972,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     exit_status = main()
-    if sys.argv[1:2] == ["hook"]:
+    if sys.argv[1:2] in (["hook"], ["mcp"]):
         os._exit(exit_status)  # taking modules and threads down costs the agent 20 ms
     sys.exit(exit_status)

@@ -549,6 +549,26 @@ def test_a_long_message_is_cut_behind_a_sentence(text: Any, shown: str) -> None:
     assert call_of(stop(text)).questions[0].text == shown
 
 
+@pytest.mark.parametrize("rows", [
+    [{"type": "assistant", "message": {"role": "assistant", "content": [
+        {"type": "text", "text": "It is "}, {"type": "text", "text": "done."}]}},
+     {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "tool_use"}]}}],
+    [{"type": "response_item", "payload": {"type": "message", "role": "assistant", "content": [
+        {"type": "output_text", "text": "It is done."}]}},
+     {"type": "event_msg", "payload": {"type": "token_count"}}, 5, None, {"message": "text"}],
+])
+def test_without_a_last_message_the_transcript_s_is_told(rows: list[Any], tmp_path: Path) -> None:
+    file = tmp_path / "transcript.jsonl"
+    file.write_text("not JSON\n" + "".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    told = call_of({**stop(None), "transcript_path": str(file)}).questions[0].text
+    assert told == "It is done."
+
+
+@pytest.mark.parametrize("path", [None, 0, "", "/nowhere", "a\0b", ["x"]])
+def test_a_transcript_that_cannot_be_read_leaves_the_bare_news(path: Any) -> None:
+    assert call_of({**stop(None), "transcript_path": path}).questions[0].text == "Finished"
+
+
 def test_a_reply_continues_the_session(home: Home, phone: Phone, hook: Start) -> None:
     home.configure(reply_wait=30)
     run = hook("claude", stop("Which one? 1. a 2. b"))

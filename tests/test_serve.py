@@ -349,7 +349,8 @@ def test_a_request_is_answered_as_recorded(shared, name):
     ('view, "a, \\"b\\"", https://x', [("view", 'a, "b"', "https://x")]),
     ("action=http,label='A;B',url=u", [("http", "A;B", "u")]),
     ("view,A,u;view,B,v;", [("view", "A", "u"), ("view", "B", "v")]),
-    ("HTTP, A, url=u", [("http", "A", "u")]),
+    ("HTTP, A, url=u", [("http", "A", "u")]), ("url=u, action=view, label=A", [("view", "A", "u")]),
+    ("view, It's A, https://x/?y=1", [("view", "It's A", "https://x/?y=1")]),
 ])
 def test_short_actions_quote_with_either_mark(shared, short, actions):
     _, _, text = ask(shared, "POST", "/t", "x", Actions=short)
@@ -359,10 +360,10 @@ def test_short_actions_quote_with_either_mark(shared, short, actions):
 @pytest.mark.parametrize("short, detail", [
     ("view, A, u, what", "term 'what' unknown"),
     ("view, A, u, aaa=b", "key 'aaa' unknown"),
-    ("view, A, u,", "term '' unknown"),
-    ("broadcast, A, u", "term 'u' unknown"),
+    ("view, A, u, headers=b", "key 'headers' unknown"), ("view, A, u, .x=b", "key '.x' unknown"),
     ("view", "parameter 'label' is required"),
-    ("action=http, label=\"the end is missing", "unexpected end of input, quote started at"),
+    ("action=http, label=\"the end is missing", "unexpected end of input"),
+    ("view, 'A' B, u", "unexpected end of input"), ("view, ', u", "unexpected end of input"),
     ("view, A, u; view, A, u; view, A, u; view, A, u", "only 3 actions allowed"),
     ("[1]", ""), ("[", "JSON error"),
 ])
@@ -498,7 +499,8 @@ def test_a_client_that_waits_for_the_go_ahead_gets_it(server):
     b"GET /v1/health HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n",
     b"GET /v1/health HTTP/1.1\r\nA: " + b"b" * 70_000 + b"\r\n\r\n"])
 def test_junk_is_refused_and_harms_nobody(server, junk):
-    assert raw(server, junk + b"\r\n\r\n")[:13] in (b"", b"HTTP/1.1 400 ")
+    assert raw(server, junk + b"\r\n\r\n")[:13] in (
+        b"", b"HTTP/1.1 400 ", b"HTTP/1.1 414 ", b"HTTP/1.1 431 ")
     assert ask(server, "GET", "/v1/health")[0] == 200
 
 
@@ -872,12 +874,11 @@ def test_topics_without_messages_take_no_room():
     with a4p.Server(limits=limited(TOPICS=2)) as server:
         for number in range(5):
             assert ask(server, "POST", f"/t{number}", "x", Cache="no")[0] == 200
-        assert not server.hub.topics
+        assert not server.topics
 
 
 @pytest.mark.parametrize("limits, wanted", [
-    ({"KEPT": 3}, ["1", "8", "9"]), ({"KEPT_IN_TOPIC": 2}, ["0", "1", "8", "9"]),
-    ({"KEPT_BYTES": 250}, ["8", "9"])])
+    ({"KEPT": 3}, ["1", "8", "9"]), ({"KEPT_BYTES": 250}, ["8", "9"])])
 def test_the_oldest_messages_go_first(limits, wanted):
     with a4p.Server(limits=limited(**limits)) as server:
         publish(server, "old", "0")
@@ -903,7 +904,7 @@ def test_a_reader_too_slow_loses_its_stream_and_resumes_it():
         with contextlib.closing(connection), Listener(server, "/t/json") as stream:
             stream.event()
             sent, got = [], []
-            while server.hub.listeners:
+            while server.listeners:
                 connection.request("POST", "/", body)
                 sent.append(json.loads(connection.getresponse().read())["id"])
                 assert len(sent) < 5000
@@ -963,10 +964,10 @@ def test_the_extra_key_survives_a_restart(tmp_path):
 def test_every_acknowledged_message_survives_kill_9(tmp_path):
     path = str(tmp_path / "messages")
     script = ("import a4p, sys\n"
-              "server = a4p.Server(store=sys.argv[1]).start()\n"
-              "print(server.port, flush=True)\n"
-              "server.thread.join()\n")
+              "print(a4p.Server(store=sys.argv[1]).port, flush=True)\n"
+              "sys.stdin.read()\n")
     child = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE,
+                             stdin=subprocess.PIPE,
                              env={**os.environ, "PYTHONPATH": os.path.dirname(a4p.__file__)})
     try:
         port = int(child.stdout.readline())
@@ -981,6 +982,7 @@ def test_every_acknowledged_message_survives_kill_9(tmp_path):
         child.kill()
         child.wait(5)
         child.stdout.close()
+        child.stdin.close()
     with a4p.Server(store=path) as server:
         assert [message["id"] for message in poll(server, "/t/json?poll=1")] == names
 
@@ -991,7 +993,7 @@ def test_a_torn_last_line_is_dropped_and_said(tmp_path):
     with open(path, "a") as file:
         file.write('{"id":"AAAAAAAAAAA1","time":17')
     with a4p.Server(store=str(path), log=said.append) as server:
-        assert len(said) == 1 and "torn last line of 30 bytes" in said[0]
+        assert len(said) == 1 and said[0].startswith("dropped 1 torn")
         publish(server, "t", "new")
     said.clear()
     with a4p.Server(store=str(path), log=said.append) as server:
@@ -1001,13 +1003,13 @@ def test_a_torn_last_line_is_dropped_and_said(tmp_path):
 
 def test_lines_that_are_no_messages_are_skipped_and_said(tmp_path):
     path, said = tmp_path / "messages", []
-    stored(path, ("AAAAAAAAAAA0", 10, "t", "whole"), ("AAAAAAAAAAA0", 10, "t", "twice"))
+    stored(path, ("AAAAAAAAAAA0", 10, "t", "whole"))
     with open(path, "ab") as file:
         file.write(b'\n[]\n{"id":1}\nnull\n\xff\x00\n' + b"[" * 100_000 + b"\n")
         file.write(b'{"id":"x","topic":"t","event":"message","time":"a"}\n')
     with a4p.Server(store=str(path), log=said.append) as server:
         assert texts(poll(server, "/t/json?poll=1")) == ["whole"]
-        assert len(said) == 1 and "skipped 7 lines" in said[0]
+        assert len(said) == 1 and said[0].startswith("dropped 7 torn or foreign lines")
 
 
 def test_messages_older_than_twelve_hours_are_gone(tmp_path):
@@ -1025,29 +1027,28 @@ def test_messages_expire_while_it_runs():
         while poll(server, "/t/json?poll=1"):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert not server.hub.topics
+        publish(server, "u", "x")
+        assert list(server.topics) == ["u"]
 
 
 def test_the_file_is_rewritten_when_it_holds_mostly_what_is_gone(tmp_path):
     path = tmp_path / "messages"
-    limits = limited(KEPT_IN_TOPIC=5, DEAD_BYTES=2000)
+    limits = limited(KEPT=5, DEAD_BYTES=2000)
     with a4p.Server(store=str(path), limits=limits) as server:
-        publish(server, "rare", "stays")
         for number in range(200):
             publish(server, "t", str(number))
             assert path.stat().st_size < 4500
         publish(server, "t", "last")
     assert os.listdir(tmp_path) == ["messages"]
     with a4p.Server(store=str(path), limits=limits) as server:
-        assert texts(poll(server, "/rare,t/json?poll=1")) == [
-            "stays", "196", "197", "198", "199", "last"]
+        assert texts(poll(server, "/t/json?poll=1")) == ["196", "197", "198", "199", "last"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes and symlinks are POSIX")
 def test_the_file_is_its_owners_alone_under_any_umask(tmp_path):
     path = tmp_path / "messages"
-    limits = limited(KEPT_IN_TOPIC=1, DEAD_BYTES=0)
-    for umask in (0o000, 0o777):
+    limits = limited(KEPT=1, DEAD_BYTES=0)
+    for umask in (0o000, 0o077):
         before = os.umask(umask)
         try:
             with a4p.Server(store=str(path), limits=limits) as server:
@@ -1073,14 +1074,19 @@ def test_what_is_no_plain_file_is_refused(tmp_path, kind):
     assert target.read_text() == "precious"
 
 
-def test_a_full_disk_costs_no_delivery(tmp_path):
+def test_a_full_disk_costs_no_delivery_and_what_it_lacks_is_written_later(tmp_path):
     said = []
-    with a4p.Server(store=str(tmp_path / "messages"), log=said.append) as server:
-        with open("/dev/full", "r+b") as full:
-            os.dup2(full.fileno(), server.hub.file.fileno())
+    path = tmp_path / "messages"
+    with a4p.Server(store=str(path), log=said.append) as server:
+        path.unlink()
+        path.symlink_to("/dev/full")
         publish(server, "t", "x")
         assert texts(poll(server, "/t/json?poll=1")) == ["x"]
-    assert any("cannot write" in line for line in said)
+        assert ["cannot write" in line for line in said] == [True]
+        publish(server, "t", "y")
+    assert path.is_file() and not path.is_symlink()
+    with a4p.Server(store=str(path), log=said.append) as server:
+        assert texts(poll(server, "/t/json?poll=1")) == ["x", "y"]
 
 
 def test_ten_thousand_messages_load_within_a_second(tmp_path):
@@ -1139,10 +1145,7 @@ def test_an_upstream_that_hangs_or_is_down_blocks_nobody():
             for number in range(9):
                 publish(server, "t", str(number))
             assert time.monotonic() - begun < 1.5  # 9 timeouts are 1.8
-            heard = " ".join(said.get(timeout=5) for _ in range(9 - limits.UPSTREAM))
-            assert "dropped" in heard
-            while "failed" not in heard:
-                heard += said.get(timeout=5)
+            assert "failed" in said.get(timeout=5)
 
 
 # --- Coming and going ---------------------------------------------------------------------------
@@ -1157,27 +1160,16 @@ def test_its_url_names_where_it_listens(server):
     assert urlsplit(server.url).netloc == f"127.0.0.1:{server.port}"
 
 
-def test_close_ends_streams_and_frees_the_port():
-    server = a4p.Server().start()
-    with Listener(server, "/t/json") as stream:
+def test_its_end_ends_streams_and_frees_the_port():
+    with a4p.Server() as server:
+        stream = Listener(server, "/t/json")
         stream.event()
-        server.close()
-        with contextlib.suppress(http.client.HTTPException, ConnectionError):
-            assert stream.line() == ""
-    server.close()
+    with stream, contextlib.suppress(http.client.HTTPException, ConnectionError):
+        assert stream.line() == ""
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", server.port), 1)
-    a4p.Server(port=server.port).start().close()
-
-
-def test_serve_forever_runs_in_the_foreground_until_closed():
-    server = a4p.Server()
-    timer = threading.Timer(0.1, server.close)
-    timer.start()
-    server.serve_forever()
-    timer.join(5)
-    with pytest.raises(OSError):
-        socket.create_connection(("127.0.0.1", server.port), 1)
+    with a4p.Server(port=server.port):
+        pass
 
 
 def test_an_answer_leaves_in_one_write(server):

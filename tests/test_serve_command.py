@@ -54,6 +54,17 @@ def test_the_first_line_is_the_url_then_the_link_and_a_code_to_scan(home: Home) 
         assert read([row for row in rows if row]) == [link]
 
 
+def test_a_link_too_long_for_a_code_stands_alone(home: Home) -> None:
+    token = "s" * 150
+    with serving(home, "--listen", "127.0.0.1:0", "--token", token) as (url, process):
+        assert process.stdout
+        assert process.stdout.readline().endswith(f"{url}/{home.config['topic']}#t={token}\n")
+        with urllib.request.urlopen(f"{url}/v1/health", timeout=SOON) as answer:
+            assert answer.status == 200  # it serves all the same
+        process.terminate()
+        assert process.stdout.read() == ""
+
+
 def test_a_token_made_by_serve_is_kept(home: Home) -> None:
     for _ in range(2):
         with serving(home, "--listen", "127.0.0.1:0", "--token") as (url, _):

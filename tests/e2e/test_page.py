@@ -103,7 +103,8 @@ class Site:
             "options": DATABASE, "multi": False, "custom": True, "deadline": time.time() + 272,
             **changes}
         if "marks" not in changes:
-            extra["marks"] = [str(i + 1) for i in range(len(extra["options"]))]
+            silent = extra["kind"] == "approval"
+            extra["marks"] = ["" if silent else str(i + 1) for i in range(len(extra["options"]))]
         self.publish(title="Claude: " + str(extra["header"])[:50], message=str(extra["text"]),
                      sequence_id=key, a4p=extra)
         return key
@@ -352,12 +353,68 @@ def test_nothing_chosen_is_said_and_not_sent(visit: Visit, site: Site) -> None:
 def test_an_approval_offers_its_buttons_and_no_words(visit: Visit, site: Site) -> None:
     key = site.ask(kind="approval", header="Bash", text="rm -rf build\n  && make", custom=False,
                    options=APPROVAL)
-    expect(visit.button("1 Allow ⚠ careful Runs the command once")).to_be_visible()
+    expect(visit.button("Allow ⚠ careful Runs the command once")).to_be_visible()
     expect(visit.page.get_by_role("textbox")).to_have_count(0)
     assert visit.cards.locator(".text").inner_text() == "rm -rf build\n  && make"
     visit.shot("approval")
-    visit.button("3 Deny").click()
+    visit.button("Deny").click()
     assert site.replies(1) == [(key, "Deny")]
+
+
+def test_no_key_grants_a_permission_that_is_not_in_focus(visit: Visit, site: Site) -> None:
+    """A number meant for another window, or for the card that has just left, allows nothing."""
+    key = site.ask(kind="approval", header="Bash", text="make", options=APPROVAL)
+    expect(visit.button("Allow")).to_be_visible()
+    expect(visit.cards.locator(".mark")).to_have_count(0)
+    for ignored in ("1", "2", "3", "0", "a", "A", "d", "y", "Enter", "Escape", "Space"):
+        visit.page.keyboard.press(ignored)
+    expect(visit.cards.get_by_role("status")).to_have_text("Choose an option or type an answer.")
+    assert visit.posts == []
+    visit.button("Always").focus()
+    visit.page.keyboard.press("1")
+    visit.page.keyboard.press("Enter")
+    expect(visit.cards.get_by_text("Sent: Always.")).to_be_visible()
+    assert visit.posts == ["Always"]
+    assert site.replies(1) == [(key, "Always")]
+
+
+def test_a_key_for_a_question_behind_an_approval_goes_to_neither(visit: Visit, site: Site) -> None:
+    site.ask(kind="approval", header="Bash", text="make", custom=False, options=APPROVAL)
+    site.ask()
+    expect(visit.cards).to_have_count(2)
+    visit.page.keyboard.press("1")
+    visit.page.keyboard.press("Enter")
+    expect(visit.cards.first.get_by_role("status")).not_to_be_empty()
+    assert visit.posts == []
+
+
+@pytest.mark.parametrize("multi", [False, True])
+def test_an_option_that_is_dangerous_looks_so(visit: Visit, site: Site, multi: bool) -> None:
+    site.ask(header="Data", multi=multi, options=[
+        {"label": "Keep"}, {"label": "Drop the table", "danger": True, "priority": "high"}])
+    expect(visit.cards.get_by_text("⚠ careful")).to_have_count(1)
+    expect(visit.cards.get_by_text("high priority")).to_be_visible()
+    looks = visit.cards.locator(".row").evaluate_all("""rows => rows.map(row => [
+        getComputedStyle(row).borderTopColor, getComputedStyle(row.querySelector("b")).color])""")
+    assert looks[0] == ["rgb(131, 135, 143)", "rgb(27, 29, 33)"]
+    assert looks[1] == ["rgb(174, 31, 26)"] * 2
+    visit.shot(f"danger{'-several' * multi}")
+
+
+def test_the_end_of_a_turn_offers_done_and_takes_words(visit: Visit, site: Site) -> None:
+    turn = {"header": "Finished", "options": [{"label": "Done"}], "marks": ["1"],
+            "text": "The tests pass.\n\nShall I go on?"}
+    first, second = site.ask(**turn), site.ask(**turn)
+    expect(visit.cards).to_have_count(2)
+    visit.shot("turn")
+    visit.page.get_by_label("Other").first.fill("Yes, with the page")
+    visit.page.keyboard.press("Enter")
+    assert site.replies(1) == [(first, "Yes, with the page")]
+    site.end(first, "answered", "Yes, with the page")
+    expect(visit.cards).to_have_count(1)
+    visit.settled()
+    visit.button("1 Done").click()
+    assert site.replies(2)[1] == (second, "Done")
 
 
 def test_two_queued_questions_are_answered_oldest_first(visit: Visit, site: Site) -> None:
@@ -382,12 +439,17 @@ def test_a_double_tap_sends_once_and_does_not_reach_the_next_card(
     first = site.ask()
     second = site.ask()
     expect(visit.cards).to_have_count(2)
+    visit.page.evaluate("""new MutationObserver(changes => {
+        if (!changes.some(change => change.removedNodes.length)) return;
+        const key = new KeyboardEvent("keydown", { key: "1", bubbles: true });
+        document.querySelector("article .row")?.click();
+        document.body.dispatchEvent(key);
+    }).observe(document.querySelector("#queue"), { childList: true })""")  # meant for what left
     visit.button("1 Docker").first.dblclick()
-    visit.page.keyboard.press("1")
+    expect(visit.cards.get_by_text("Sent: Docker.")).to_be_visible()
     site.end(first, "answered", "Docker")
-    expect(visit.cards).to_have_count(1)
-    visit.page.evaluate("document.querySelector('article .row').click()")
     expect(visit.recent.get_by_text("Answered: Docker")).to_be_visible()
+    expect(visit.cards).to_have_count(1)
     assert visit.posts == ["Docker"]
     site.end(second, "timeout")
     expect(visit.cards).to_have_count(0)
@@ -413,12 +475,28 @@ def test_the_keyboard_alone_is_enough(visit: Visit, site: Site) -> None:
     assert site.replies(2)[1] == (second, "Docker")
 
 
-def ask_from_a_script(site: Site, *words: str) -> subprocess.Popen[str]:
-    """Start `a4p.py ask` towards the site's topic."""
+def test_an_answer_far_down_leaves_the_page_where_it_is(visit: Visit, site: Site) -> None:
+    keys = [site.ask(header=f"Number {number}") for number in range(5)]
+    expect(visit.cards).to_have_count(5)
+    visit.button("3 local only").last.click()
+    expect(visit.cards.last.get_by_text("Sent: local only.")).to_be_visible()
+    expect(visit.cards.first).not_to_be_focused()
+    assert visit.page.evaluate("scrollY") > 500
+    site.end(keys[4], "answered", "local only")
+    expect(visit.cards).to_have_count(4)
+
+
+def run_towards(site: Site, *words: str) -> subprocess.Popen[str]:
+    """Start a4p with these words towards the site's topic."""
     env = {**os.environ, "A4P_HOME": str(site.home), "A4P_SERVER": site.url,
            "A4P_TOPIC": site.topic, "A4P_TOKEN": site.token}
-    return subprocess.Popen([sys.executable, a4p.__file__, "ask", *words, "--json"], env=env,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, a4p.__file__, *words], env=env,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def ask_from_a_script(site: Site, *words: str) -> subprocess.Popen[str]:
+    """Start `a4p.py ask` towards the site's topic."""
+    return run_towards(site, "ask", *words, "--json")
 
 
 def test_the_answer_reaches_the_one_who_asked(visit: Visit, site: Site) -> None:
@@ -429,6 +507,27 @@ def test_the_answer_reaches_the_one_who_asked(visit: Visit, site: Site) -> None:
         assert json.loads(script.communicate(timeout=20)[0]) == {
             "selected": ["9090"], "text": None}
     expect(visit.recent.get_by_text("Answered: 9090")).to_be_visible()
+
+
+def test_a_hook_s_request_for_permission_is_granted_by_its_button(
+        visit: Visit, site: Site) -> None:
+    (site.home / "out").write_text("\n\n")
+    with run_towards(site, "hook", "claude") as hook:
+        assert hook.stdin
+        hook.stdin.write(json.dumps({
+            "session_id": str(uuid.uuid4()), "cwd": "/home/ada/shop", "prompt_id": "p1",
+            "permission_mode": "default", "hook_event_name": "PermissionRequest",
+            "tool_name": "Bash", "tool_input": {"command": "rm -rf / --no-preserve-root"}}))
+        hook.stdin.close()
+        hook.stdin = None
+        expect(visit.button("Allow ⚠ careful")).to_be_visible()
+        expect(visit.cards.locator(".mark")).to_have_count(0)
+        visit.page.keyboard.press("1")
+        visit.button("Allow").click()
+        output = json.loads(hook.communicate(timeout=20)[0])
+    assert output["hookSpecificOutput"]["decision"] == {"behavior": "allow"}
+    expect(visit.recent.get_by_text("Answered: Allow")).to_be_visible()
+    assert visit.posts == ["Allow"]
 
 
 def test_several_answers_and_words_reach_the_one_who_asked(
@@ -650,7 +749,7 @@ def test_a_phone_that_comes_back_reconnects_at_once(
     old = site.ask()
     site.publish(title="Backup", message="done")
     expect(visit.recent).to_have_count(1)
-    with visit.page.expect_request(re.compile(r"/sse\?since=12h$"), timeout=SOON):
+    with visit.page.expect_request(re.compile(r"/sse\?since=12h"), timeout=SOON):
         visit.page.evaluate(f"dispatchEvent(new {event})")
     visit.connected()
     site.end(old, "answered", "Docker")
@@ -722,21 +821,17 @@ def test_a_token_that_changed_is_asked_for(guarded: Site, visitor: Visitor) -> N
     visit.forgive("ERR_", "status of 401", "status of 403")
 
 
-def test_the_page_without_a_topic_asks_for_it_and_remembers(site: Site, visitor: Visitor) -> None:
+def test_the_page_without_a_topic_asks_for_it(site: Site, visitor: Visitor) -> None:
     visit = visitor(site)
     visit.open("/")
     field = visit.page.get_by_label("Topic")
+    expect(field).to_be_focused()
+    visit.shot("topic")
     field.fill("not a topic")
     field.press("Enter")
     assert urllib.parse.urlsplit(visit.page.url).path == "/"
     field.fill(site.topic)
     visit.button("Continue").click()
-    visit.connected()
-    visit.open("/another-topic").connected()
-    visit.open("/")
-    visit.shot("topic")
-    expect(visit.page.get_by_role("link")).to_have_text(["another-topic", site.topic])
-    visit.page.get_by_role("link", name=site.topic).click()
     visit.connected()
     assert visit.page.url == f"{site.url}/{site.topic}"
 
@@ -849,7 +944,7 @@ def test_a_screen_reader_hears_questions_and_finds_names(visit: Visit, site: Sit
     expect(visit.page.locator("#live")).to_have_attribute("aria-live", "polite")
     site.ask()
     expect(visit.page.locator("#live")).to_have_text(
-        "Claude · shop: Which database should the shop use?", timeout=SOON)
+        "Claude · shop · Database: Which database should the shop use?", timeout=SOON)
     expect(visit.page.get_by_role("region", name="Waiting questions")).to_be_visible()
     expect(visit.page.get_by_role("article", name="Database")).to_be_visible()
     expect(visit.page.get_by_role("group", name="Database")).to_be_visible()
