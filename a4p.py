@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # typing costs a hook 4 ms at every start
     Json = dict[str, Any]
     Read = Callable[[Json, str, str], "list[Question]"]  # payload, `desk`, `lang`
     Write = Callable[["Call", Sequence["Answer"]], "Json | None"]
+    Finding = tuple[str, str, Json]  # of doctor: ok, warning or failure; a text's key; its values
 else:
     HandlerBase = object
     class Lazy:
@@ -69,6 +70,7 @@ CONNECT_WAIT = 8.0  # seconds to connect, and for each answer of a request that 
 SILENCE = 77.0  # seconds; ntfy sends a keepalive each 45, so after 77 the socket is dead
 POLL_EVERY, POLL_SLOWEST = 5.0, 30.0  # seconds; ntfy refills one request in 5
 BACKOFF = (0.3, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between attempts to open a stream
+TEST_WAIT = 120.0  # seconds for the answer to setup's question
 TICK = 0.25  # seconds between looks at the registry, the transcript and the agent
 
 STDIN_LIMIT, STDIN_WAIT = 10_000_000, 10.0  # bytes of one hook call, seconds for it to arrive
@@ -91,6 +93,7 @@ WAIT_LIMIT = 82_800  # seconds that a call may wait: below HOOK_TIMEOUT
 TAKEN_KEPT = 50_000  # seconds; ntfy's cache replays nothing older than 12 h
 TAG_KEPT = 3_600  # seconds that a late reply to an ended question is known as one
 
+SPARE_ROOTS = "/etc/ssl/cert.pem"  # macOS has it, and its python.org builds do not look there
 ID_LETTERS, ID_FORM = "abcdefghijklmnopqrstuvwxyz234567", r"q[a-z2-7]{10}"
 TAG_LETTERS, TAG_FORM = "abcdefghjkmnpqrstuvwxyz", r"[a-z][2-9]{1,2}"
 TOPIC_FORM = r"[-_A-Za-z0-9]{1,64}"
@@ -201,7 +204,7 @@ config_json | {file}, line {line}: not JSON ({detail}) - mend that line | {file}
 config_value | {file}, line {line}: {name} must be {want} - mend it | {file} 第 {line} 行：{name} 必须是 {want} - 请修正
 env_value | {name} must be {want} - mend or unset it | {name} 必须是 {want} - 请修正或取消
 config_read | {file} cannot be read ({detail}) - check its owner and mode | 无法读取 {file}（{detail}）- 请检查所有者和权限
-home_write | {file} cannot be written ({detail}) - check the folder, or set A4P_HOME | 无法写入 {file}（{detail}）- 请检查目录，或设置 A4P_HOME
+home_write | {file} cannot be written ({detail}) - check it and its folder; A4P_HOME moves those of a4p | 无法写入 {file}（{detail}）- 请检查它和它的目录；a4p 自己的目录可用 A4P_HOME 换掉
 ask_options | a question needs a text, and options that differ - check -o | 提问需要文字和互不相同的选项 - 请检查 -o
 duration | {value} is no duration - write 90, 45s, 10m, 2h or 1d | {value} 不是时长 - 请写 90、45s、10m、2h 或 1d
 no_network | {server} cannot be reached ({detail}) - check the network and `server` | 无法连接 {server}（{detail}）- 请检查网络和 `server`
@@ -228,17 +231,58 @@ usage | {detail} - see {prog} --help | {detail} - 请看 {prog} --help
 stdin_json | stdin is not JSON: {detail} | 标准输入不是 JSON：{detail}
 unexpected | unexpected {detail} - see {file} | 意外错误 {detail} - 见 {file}
 setup_done | Saved {file} (topic {topic}). | 已保存 {file}（主题 {topic}）。
-setup_phone | On the phone: install ntfy, subscribe to¶    {server}/{topic}¶Whoever knows the topic can read and answer: it is a password. | 手机上：安装 ntfy，订阅¶    {server}/{topic}¶知道主题的人就能看到并回答：它就是密码。
-setup_hooks | For {agent}, in {file}: | {agent}，写入 {file}：
-setup_dsh | For DSH: a4p.py install dsh | DSH：a4p.py install dsh
-doctor_server | ok: {server} answers. | 正常：{server} 有回应。
-doctor_unknown | warning: unknown key {name} in config.json. | 警告：config.json 中有未知键 {name}
-doctor_foreign | warning: {n} questions of another machine are on topic {topic} - make a new one: a4p.py setup --topic NEW | 警告：主题 {topic} 上有另一台机器的 {n} 个问题 - 请用 setup --topic 更换
-setup_next | Then: a4p.py out | 然后：a4p.py out
+setup_android | On the phone: install ntfy, subscribe to¶    {server}/{topic}¶Whoever knows the topic can read and answer: it is a password. | 手机上：安装 ntfy，订阅¶    {server}/{topic}¶知道主题的人就能看到并回答：它就是密码。
+setup_ios | On the phone: install ntfy, subscribe to {topic} on {server}.¶Its app cannot type: a tap on a push opens a page that can. Whoever knows¶    {server}/{topic}¶can read and answer: it is a password. | 手机上：安装 ntfy，在 {server} 订阅 {topic}。¶它的 App 不能打字：点推送会打开能输入的网页。知道¶    {server}/{topic}¶的人就能看到并回答：它就是密码。
+setup_page | On the phone, open¶    {server}/{topic}¶Whoever knows this link can read and answer: it is a password. | 用手机打开¶    {server}/{topic}¶知道这个链接的人就能看到并回答：它就是密码。
+setup_embedded | In another terminal start the server, leave it running, and open on the phone the link that it shows:¶    a4p.py serve --listen 0.0.0.0:2586 --token | 在另一个终端启动服务器，让它一直运行，并用手机打开它显示的链接：¶    a4p.py serve --listen 0.0.0.0:2586 --token
+q_lang | Language: en or zh [{default}]:  | 语言：en 或 zh [{default}]：
+q_server | Server: an ntfy URL, or embedded for a4p.py serve on this machine [{default}]:  | 服务器：ntfy 的 URL，或 embedded（本机运行 a4p.py serve）[{default}]：
+q_topic | Topic, as secret as a password [{default}]:  | 主题，像密码一样保密 [{default}]：
+q_phone | Phone: android, ios, or page for a browser alone [{default}]:  | 手机：android、ios，或 page（只用浏览器）[{default}]：
+q_agents | Put hooks into the config of (names, or none) [{default}]:  | 把 hook 写入这些 agent 的配置（名字，或 none）[{default}]：
+q_ready | Ready on the phone? Enter sends a test question:  | 手机准备好了吗？按回车发送测试问题：
+q_bad | {value} does not fit here - see --help | {value} 不合要求 - 见 --help
+test_text | Does this reach you? | 收到了吗？
+test_ok | It works: “{answer}” came back {ms} ms after the question was sent. | 成功：问题发出 {ms} 毫秒后收到“{answer}”。
+silent_android | The server took the question, and no reply came. The usual causes: another topic or server in the app; notifications¶off or muted; battery optimisation; no instant delivery (needed without Google, and with an own server). | 服务器收下了问题，但没有等到回复。常见原因：App 订阅的主题或服务器不对；通知被关闭或静音；¶电池优化；没开即时送达（没有谷歌服务或自建服务器时必须开）。
+silent_ios | The server took the question, and no reply came. The usual causes: another topic or server in the app; notifications off;¶with an own server: no `upstream-base-url`, or a `base-url` that is not the app's. | 服务器收下了问题，但没有等到回复。常见原因：App 订阅的主题或服务器不对；通知被关闭；¶自建服务器：没有设 upstream-base-url，或 base-url 与 App 里的不一致。
+silent_page | The server took the question, and no reply came. The usual causes: another topic or server is open; the page was closed, or the phone asleep. | 服务器收下了问题，但没有等到回复。常见原因：打开的主题或服务器不对；页面被关闭，或手机已休眠。
 installed | Installed: {file} | 已安装：{file}
 uninstalled | Removed from: {file} | 已移除：{file}
-not_installed | Nothing of a4p in {file}. | {file} 中没有 a4p 的内容。
-foreign_yaml | {file} is not a list a4p can add to - put these lines in yourself:¶{lines} | {file} 不是 a4p 能添加的列表 - 请自行加入：¶{lines}
+unchanged | Nothing to change in {file}. | {file} 无需改动。
+agent_file | {file}: {detail} - nothing was changed there | {file}：{detail} - 未作任何改动
+by_hand | What a4p has in {file}, for putting it in or taking it out by hand:¶{lines} | a4p 在 {file} 中的内容，请手动加入或移除：¶{lines}
+name_agents | nobody is there to be asked - name the agents ({agents}), or add --yes | 没有终端可以询问 - 请写明 agent（{agents}），或加 --yes
+needs_claude |   Open sessions of Claude Code use it from the next question on. |   已打开的 Claude Code 会话从下一个问题起生效。
+needs_codex |   Start `codex` once in a terminal and trust the hooks: “Hooks need review”. Until then nothing¶  comes, and `codex exec` skips them without a word. |   请在终端里启动一次 codex，在 “Hooks need review” 处信任这些 hook。¶  在那之前不会有推送，codex exec 会直接跳过，什么提示都没有。
+needs_dsh |   `dsh web` loads it within seconds. The profiles headless, sdk and acp have no question tool. |   dsh web 几秒内就会加载。headless、sdk、acp 这几个 profile 没有提问工具。
+awake | This machine may fall asleep, and then nothing is asked. Start the agent so: {tool} claude | 这台机器可能会休眠，休眠后就不会提问。请这样启动 agent：{tool} claude
+d_status | ok warning failure | 正常 注意 故障
+d_python | Python {version}; hooks call {path} | Python {version}；hook 调用 {path}
+d_python_bad | Python {version} is too old - run a4p.py with 3.9 or newer | Python {version} 太旧 - 请用 3.9 或更新的运行
+d_config | {file} is yours alone | {file} 只有你能读
+d_config_bad | others can read a4p's files - chmod go-rwx {loose} | 别人能读 a4p 的文件 - chmod go-rwx {loose}
+d_keys_bad | {file} has keys that a4p does not know: {keys} - check their spelling | {file} 中有 a4p 不认识的键：{keys} - 请检查拼写
+d_topic | topic {topic} cannot be guessed | 主题 {topic} 无法猜到
+d_topic_bad | topic {topic} can be guessed - take a random one: a4p.py setup --topic a4p-$(openssl rand -hex 16) | 主题 {topic} 可能被猜到 - 换一个随机的：a4p.py setup --topic a4p-$(openssl rand -hex 16)
+d_left | nothing is left behind; the log is {size} kB: {file} | 没有残留；日志 {size} kB：{file}
+d_left_bad | {n} questions of processes that are gone; the log is {size} kB - run a4p.py status; over 2000 kB delete {file} | {n} 个问题的进程已不在；日志 {size} kB - 请运行 a4p.py status；超过 2000 kB 请删除 {file}
+d_roots_bad | this Python has no certificate authorities - run its `Install Certificates.command`, or provide {file} | 这个 Python 没有根证书 - 运行 Install Certificates.command，或提供 {file}
+d_proxy | through the proxy {proxy} | 经过代理 {proxy}
+d_trip | {server}: published and back on the stream in {ms} ms | {server}：发布并从流中收到，用时 {ms} 毫秒
+d_trip_bad | {server} takes messages, but its stream does not bring them within {seconds} s - a proxy buffers: `proxy_buffering off` in nginx | {server} 能发布，但 {seconds} 秒内流没有送达 - 有代理在缓冲：nginx 加 proxy_buffering off
+d_clock_bad | this clock and the server's differ by {seconds} s - set it | 本机时钟与服务器相差 {seconds} 秒 - 请校准
+d_update_bad | the server does not replace pushes, a second one tells how it ended - ntfy 2.16 or newer does | 服务器不会替换推送，结果会另发一条 - 需要 ntfy 2.16 或更新
+d_alone_bad | {n} questions of another machine are on topic {topic} - give each machine its own | 主题 {topic} 上有另一台机器的 {n} 个问题 - 每台机器请用自己的主题
+d_hook | {agent} {version}: installed in {file} | {agent} {version}：已装入 {file}
+d_hook_bad | {agent} {version}: what is in {file} is not what install writes now - a4p.py install {name} | {agent} {version}：{file} 中的内容与现在应写入的不同 - a4p.py install {name}
+d_hook_none | {agent} {version} has no hook of a4p - a4p.py install {name} | {agent} {version} 没有装 a4p 的 hook - a4p.py install {name}
+d_off_bad | {agent}: {file} keeps hooks from answering - take out {text} | {agent}：{file} 使 hook 无法回答 - 请去掉 {text}
+d_other_bad | {agent}: {file} has another hook on the same tool, which may overrule a4p's - {command} | {agent}：{file} 中另有 hook 针对同一工具，可能压过 a4p 的 - {command}
+d_a4phone_bad | {file} has hooks of a4phone, which would ask, too - keep one of both | {file} 中有 a4phone 的 hook，也会提问 - 请只保留一个
+d_trust | Codex: the hooks are trusted | Codex：hook 已被信任
+d_trust_bad | Codex: the hooks are not trusted, and `codex exec` skips them silently - start `codex` and trust them: “Hooks need review” | Codex：hook 还未被信任，codex exec 会直接跳过 - 启动 codex，在 “Hooks need review” 处信任它们
+setup_next | Then: a4p.py out | 然后：a4p.py out
 demo_ask | The question is out. Answer it from another terminal:¶  {curl}¶or open {url} in a browser. | 问题已发出。在另一个终端回答：¶  {curl}¶或用浏览器打开 {url}
 demo_got | Claude Code gets: | Claude Code 收到：
 demo_push | The phone shows: | 手机显示：
@@ -329,7 +373,7 @@ def write_private(path: str, text: str, place: Callable[[str, str], None] = os.r
     draft = f"{path}.{os.getpid()}.{random_id(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        with open(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
+        with open(os.open(draft, flags, 0o600), "w", encoding="utf-8", newline="") as file:
             file.write(text)
         place(draft, path)
     except FileExistsError:
@@ -839,8 +883,10 @@ class Ntfy:
             if status != 200:
                 raise OSError(f"the proxy answers HTTP {status}")
         import ssl
-        sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
-        return sock, self.url.path, {}
+        context = ssl.create_default_context()
+        if os.path.exists(SPARE_ROOTS) and not context.cert_store_stats()["x509_ca"]:
+            context.load_verify_locations(SPARE_ROOTS)
+        return context.wrap_socket(sock, server_hostname=host), self.url.path, {}
 
     def _failure(self, error: Exception) -> Refused:
         unproven = getattr(error, "verify_message", "")  # ssl.SSLCertVerificationError has it
@@ -3040,200 +3086,142 @@ class Mcp:
         state = "answered" if answer.joined() else state or ("released" if result else "no_client")
         return Outcome(state, answer if answer.joined() else None)
 
-# === Setting up: hook lines, DSH's plugin ===================================
+# === Setting up: install, uninstall, doctor =================================
+
+# agent: the variable that moves its folder, the folder, its files there (the first gets the hooks)
+# or, with a "/", in the working directory, the tool that asks, {event: matcher}
+MOUNTS: dict[str, tuple[str, str, list[str], str, dict[str, str]]] = {
+    "claude": ("CLAUDE_CONFIG_DIR", "~/.claude", ["settings.json", ".claude/settings.json",
+               ".claude/settings.local.json"], "AskUserQuestion", {
+        "PreToolUse": "AskUserQuestion", "PermissionRequest": "", "Elicitation": "", "Stop": ""}),
+    "codex": ("CODEX_HOME", "~/.codex", ["hooks.json", "config.toml", ".codex/hooks.json",
+              ".codex/config.toml"], "request_user_input", {
+        "PreToolUse": "^request_user_input(_async)?$", "PermissionRequest": "", "Stop": ""}),
+    "dsh": ("DSH_HOME", "~/.dsh", ["cordis.patch.yml"], "", {})}
+BACKUP = ".a4p-backup"  # the copy that install leaves beside a file; uninstall removes it
+OFF = (r'"disableAllHooks"\s*:\s*true|"(?:ask|deny)"\s*:\s*\[[^\]]*"AskUserQuestion"'
+       r"|(?m:^\s*(?:codex_)?hooks\s*=\s*false)")  # what keeps hooks from answering
+STATE = ("config.json", "out", "a4p.log", "pending", "taken", "awake-told", "serve.jsonl")
+A4PHONE = r"a4phone|\ba4p(\.mjs)?['\\\"]* hook\b"
+# JSON as regular expressions: a string, a4p's hook line, a hook with it, a group of that alone.
+CHAR, STRING = r'(?:[^"\\]|\\.)', r'"(?:[^"\\]|\\.)*"'
+LINE = rf'"(?:\[ ! -e |if exist ){CHAR}* -I -S {CHAR}* hook [a-z]+ \|\| {CHAR}*"'
+HOOK = rf'\{{(?:\s*{STRING}\s*:\s*(?:{STRING}|\w+)\s*,)*\s*"command"\s*:\s*{LINE}[^{{}}]*\}}'
+GROUP = (rf'\{{(?:\s*"matcher"\s*:\s*{STRING}\s*,)?\s*"hooks"\s*:\s*\[\s*{HOOK}\s*\]'
+         rf'(?:\s*,\s*"matcher"\s*:\s*{STRING})?\s*\}}')
+
+def agent_files(agent: str) -> list[str]:
+    """The paths of an agent's files; the first is where a4p goes."""
+    variable, folder, names, *_ = MOUNTS[agent]
+    folder = os.path.abspath(os.environ.get(variable) or os.path.expanduser(folder))
+    return [os.path.abspath(name if "/" in name else f"{folder}/{name}") for name in names]
+
+def agents_here() -> list[str]:
+    """The agents that are on this machine."""
+    import shutil
+    return [agent for agent in MOUNTS
+            if shutil.which(agent) or os.path.isdir(os.path.dirname(agent_files(agent)[0]))]
+
+def stable_python() -> str:
+    """This interpreter by a name that outlives upgrades: never a venv's, nor of a patch level."""
+    real = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    names = [f"{folder}/bin/python3{minor}" for folder in ("/opt/homebrew", "/usr/local", "/usr")
+             for minor in ("", f".{sys.version_info[1]}")]
+    names += [re.sub(r"/Cellar/(.+?)/.+?/", r"/opt/\1/", real),
+              re.sub(r"(\d\.\d+)\.\d+", r"\1", real)]
+    return next((name for name in names if os.path.realpath(name) == real != name), real)
 
 def hook_line(state: State, agent: str) -> str:
     """The shell line for an agent's config: silent and free of cost in mode home, and where
-    python or a4p.py have gone (measured: an exit status of 2 makes Claude Code deny the call)."""
+    python or a4p.py have gone (measured: an exit status of 2 makes Claude Code deny the call).
+    On Windows (untested) Codex has cmd.exe run it, Claude Code Git Bash."""
     import shlex
-    out = shlex.quote(os.path.join(state.home, "out"))
-    script = shlex.quote(os.path.abspath(__file__))
-    python = shlex.quote(sys.executable)
-    if state.home != os.path.expanduser("~/.a4p"):  # the agent's environment may not say so
-        python = f"A4P_HOME={shlex.quote(state.home)} {python}"
-    return f"[ ! -e {out} ] || {python} -I -S {script} hook {agent} || true"
+    home, words = state.home, [f"{state.home}/out", stable_python(), os.path.abspath(__file__)]
+    moved = home != os.path.expanduser("~/.a4p")  # the agent's environment may not say so
+    if os.name == "nt" and agent == "codex":
+        words[1:1] = [f'set "A4P_HOME={home}"& ' * moved]
+        return 'if exist "{}" ({}"{}" -I -S "{}" hook codex || exit /b 0)'.format(*words)
+    out, python, script = map(shlex.quote, words)
+    line = f"A4P_HOME={shlex.quote(home)} " * moved + f"{python} -I -S {script} hook {agent}"
+    return f"[ ! -e {out} ] || {line} || true".replace("\\" if os.name == "nt" else "\0", "/")
 
-# === The command line =======================================================
+def hooks_in(text: str) -> list[tuple[str, Json, Json, bool]]:
+    """Each hook of a JSON config: (event, group, hook, whether it is a4p's); raises ValueError."""
+    events = json.loads(text.lstrip("\ufeff")).get("hooks", {}).items()
+    return [(event, group, hook, bool(re.fullmatch(LINE, json.dumps(hook.get("command")))))
+            for event, groups in events for group in groups for hook in group.get("hooks", [])]
 
-class Options:
-    """What argparse found, and the state; `run` is the command."""
+def openings(text: str) -> dict[tuple[str, ...], int]:
+    """Where each container of a JSON text begins, by the keys that lead to it: () is the whole."""
+    found: dict[tuple[str, ...], int] = {}
+    path, key = [], ""
+    for token in re.finditer(rf"{STRING}|[][{{}}]", text):
+        if token[0] in "[{":
+            path.append(key)
+            found[tuple(path[1:])] = token.end()
+        elif token[0] in "]}":
+            path.pop()
+        key = json.loads(token[0]) if token[0][0] == '"' else ""
+    return found
 
-    run: Callable[[Options], int | None]
-    state: State
-    lang: str
+def added(text: str | None, groups: Json) -> str:
+    """The text of a JSON config with a4p's groups, each at the start of its event, and all else
+    as it is; raises ValueError. Brackets made here have white space behind them, what is put into
+    an empty pair has none before it: so `bare` knows what to take away."""
+    ours = [(event, group) for event, group, _, ours in hooks_in(text or "{}") if ours]
+    if text is not None and len(ours) == len(groups) and dict(ours) == groups:
+        return text
+    text = bare(text)
+    if text is None:
+        new: Any = {"hooks": {event: [group] for event, group in groups.items()}}
+        return json.dumps(new, indent=2, ensure_ascii=False) + "\n"
+    unit = str((re.findall(r"\n([ \t]+)\S", text) or ["  "])[0])
+    for event, group in reversed(list(groups.items())):
+        places, new = openings(text), {"hooks": {event: [group]}}
+        path = max(path for path in ((), ("hooks",), ("hooks", event)) if path in places)
+        for key in path:
+            new = new[key]
+        rest = text[places[path]:]
+        comma = "" if rest.lstrip()[0] in "]}" else ","
+        gap = rest[:len(rest) - len(rest.lstrip())] if comma else ""
+        lines = json.dumps(new, indent=unit, ensure_ascii=False)[1:-1].strip()
+        lines = lines.replace("\n" + unit, "\n" + gap.rpartition("\n")[2])
+        text = text[:len(text) - len(rest)] + gap + lines + comma + rest
+    return text
 
-    def __getattr__(self, name: str) -> Any:  # argparse sets the rest
-        raise AttributeError(name)
+def bare(text: str | None) -> str | None:
+    """The text without a4p's hooks and the brackets made for them, None where that was all."""
+    if text is None or not any(ours for *_, ours in hooks_in(text)):
+        return text
+    event = rf'{STRING}\s*:\s*\[\s+{GROUP}\s*\]'
+    hooks = rf'"hooks"\s*:\s*\{{\s+{event}\s*\}}'
+    for item, bracket in ((HOOK, r"\["), (GROUP, r"\["), (event, r"\{"), (hooks, r"\{")):
+        text = re.sub(rf"({bracket})(?:\s*{item}\s*,)+", r"\1", text)
+        text = re.sub(rf",\s*{item}(?=\s*[,\]}}])", "", text)
+        if item != HOOK:
+            text = re.sub(rf"({bracket}){item}", r"\1", text)
+    return None if re.fullmatch(rf"\s*\{{\s+{hooks}\s*\}}\s*", text) else text
 
-    def say(self, key: str, **values: object) -> str:
-        """A text in the terminal's language."""
-        return say(self.lang, key, **values)
+def dsh_added(text: str | None, state: State, plugin: str) -> str:
+    """DSH's `cordis.patch.yml`, for every profile (0.1, 0.2), with a4p's entry first: a list, or
+    comments and `[]`; an entry behind `[]` keeps dsh from booting (0.1.0-rc.8). ValueError."""
+    config = {"command": hook_line(state, "dsh"), "beside": state.config.desk == "beside"}
+    entry = (f"- insert:\n    - id: a4p\n      name: {json.dumps(plugin)}\n"
+             f"      config: {json.dumps(config)}\n")
+    text = dsh_bare(text) or ""
+    rows = [row.rstrip() for row in text.splitlines() if row.strip() and row[0] != "#"]
+    if rows == ["[]"]:
+        marked = f"# a4p begin was []\n{entry}# a4p end"
+        return re.sub(r"^\[\]", lambda found: marked, text, flags=re.M)
+    if not all(row[0] in "- " for row in rows) or re.match(" |---", "".join(rows[:1])):
+        raise ValueError("no list that a4p can add to")
+    return f"# a4p begin\n{entry}# a4p end\n{text}"
 
-def show(text: str, file: Any = None) -> None:
-    """One print, with everything escaped that a terminal would act on, but for newlines."""
-    print("\n".join(escaped(row) for row in text.split("\n")), file=file)
-
-def print_json(value: Json, **form: Any) -> None:
-    """JSON on stdout, one line of ASCII if `form` does not say otherwise."""
-    import json
-    print(json.dumps(value, **form))
-
-def tell_mode(options: Options, out: Out | None) -> None:
-    """Say whether questions go to the phone, and until when."""
-    if out and out.until:
-        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(out.until))
-        print(options.say("out", until=until))
-    else:
-        print(options.say("out_open" if out else "home"))
-
-def cmd_out(options: Options) -> None:
-    """Go out: from now on questions go to the phone."""
-    state = options.state
-    need_topic(state)
-    until = int(time.time() + seconds_of(options.duration)) if options.duration else ""
-    wait = seconds_of(options.wait) if options.wait else 0
-    if wait > WAIT_LIMIT:
-        raise UsageError("duration", value=options.wait)
-    make_dir(state.home)
-    write_private(os.path.join(state.home, "out"), f"{until}\n{wait or ''}\n")
-    sweep(state)
-    tell_mode(options, read_out(state.home))
-
-def cmd_home(options: Options) -> None:
-    """Come home: questions stay at the terminal, and all that waits is released."""
-    state = options.state
-    remove(os.path.join(state.home, "out"))
-    sweep(state)
-    released = [entry for entry in state.pending.entries() if state.pending.drop(entry["tag"])]
-    tell_mode(options, None)
-    if released:
-        print(options.say("released_n", n=len(released)))
-
-def cmd_status(options: Options) -> None:
-    """Say the mode, the server and what waits."""
-    state = options.state
-    out, config = read_out(state.home), state.config
-    sweep(state)
-    shown = ("id", "agent", "project", "text", "since", "deadline")
-    waiting = [{key: entry.get(key) for key in shown} for entry in state.pending.live()]
-    if options.json:
-        print_json({"mode": "out" if out else "home", "until": out and out.until,
-                    "wait": out and out.wait, "server": config.server, "topic": config.topic,
-                    "waiting": waiting})
-        return
-    tell_mode(options, out)
-    if config.topic:
-        print(options.say("server_is", server=config.server, topic=config.topic))
-    print(options.say("waiting_n", n=len(waiting)))
-    for entry in waiting:
-        left = int(float(entry["deadline"] or 0) - time.time())
-        row = {key: plain(str(value), 60) for key, value in entry.items()}
-        print(options.say("waiting_row", left=left, **row))
-
-def cmd_ask(options: Options) -> None:
-    """Ask from any script and print the answer; raises NoAnswer."""
-    state, config, labels = options.state, need_topic(options.state), options.option
-    if not all(map(str.strip, [options.text, *labels])) or len(set(labels)) < len(labels):
-        raise UsageError("ask_options")
-    question = Question("", options.header, options.text, list(map(Option, labels)), options.multi)
-    timeout = seconds_of(options.timeout) if options.timeout else config.timeout
-    end = time.monotonic() + timeout
-    closings: list[Json] = []
-    on_signals(release)
-    try:
-        with Conversation(state, Sender("Ask", os.path.basename(os.getcwd())), timeout,
-                          closings.append, lambda: show_left(options, end)) as talk:
-            outcome = talk.ask(question)
-    finally:
-        if os.isatty(2):
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-        deliver_later(state, closings)
-    answer = outcome.answer
-    if answer is None:
-        raise NoAnswer("no_answer" if outcome.state == "timeout" else "not_waiting")
-    if options.json:
-        print_json({"selected": answer.selected, "text": answer.text or None})
-    else:
-        show("\n".join([*answer.selected, *([answer.text] if answer.text else [])]))
-
-def show_left(options: Options, end: float) -> str:
-    """Say on stderr, where that is a terminal, how long the wait is; returns "", no end."""
-    if os.isatty(2):
-        left = options.say("ask_wait", left=max(0, int(end - time.monotonic())))
-        print("\r\x1b[K" + left, end="", file=sys.stderr, flush=True)
-    return ""
-
-def cmd_notify(options: Options) -> None:
-    """Send a plain push; raises Refused."""
-    publish_notice(options.state, options.title, options.text)
-    print(options.say("sent"))
-
-def cmd_log(options: Options) -> None:
-    """Print what happened to each question; with -f go on as more happens."""
-    path, at = options.state.log.path, 0
-    while True:
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                file.seek(at if at <= os.stat(path).st_size else 0)  # it may have been trimmed
-                for row in file:
-                    print(escaped(row.rstrip("\n")), flush=True)
-                at = file.tell()
-        except FileNotFoundError:
-            at = 0
-        if not options.follow:
-            return
-        time.sleep(0.5)
-
-def cmd_doctor(options: Options) -> None:
-    """Say whether the server answers and the topic is this machine's alone; raises Refused."""
-    import re
-    state, config = options.state, need_topic(options.state)
-    for key in config.unknown:
-        print(options.say("doctor_unknown", name=plain(key)))
-    ntfy = Ntfy(config)
-    pushes = within(PUBLISH_WAIT, lambda: ntfy.poll([config.topic], "all"), ntfy.server)
-    print(options.say("doctor_server", server=config.server))
-    state.log.line("doctor")  # so that there is a log
-    with open(state.log.path, encoding="utf-8", errors="replace") as file:
-        ours = file.read()  # each question of this machine stands there with its id
-    ids = {str(push.get("sequence_id")) for push in pushes}
-    foreign = [one for one in ids if re.fullmatch(ID_FORM, one) and one not in ours]
-    if foreign:
-        print(options.say("doctor_foreign", n=len(foreign), topic=shorten(config.topic)))
-
-HOOKS: dict[str, tuple[str, dict[str, str]]] = {  # agent: its config file, {event: matcher}
-    "claude": ("~/.claude/settings.json", {
-        "PreToolUse": "AskUserQuestion", "PermissionRequest": "", "Elicitation": "", "Stop": ""}),
-    "codex": ("~/.codex/hooks.json", {
-        "PreToolUse": "^request_user_input(_async)?$", "PermissionRequest": "", "Stop": ""})}
-
-def hook_groups(state: State, agent: str) -> Json:
-    """What an agent's config has under `hooks`: {event: [group]}."""
-    hook = {"type": "command", "command": hook_line(state, agent), "timeout": HOOK_TIMEOUT}
-    return {event: [{**({"matcher": matcher} if matcher else {}), "hooks": [hook]}]
-            for event, matcher in HOOKS[agent][1].items()}
-
-def cmd_setup(options: Options) -> None:
-    """Make the topic, save the config, and say what to do on the phone and for each agent."""
-    state = options.state
-    changes = {"topic": options.topic or state.config.topic or "a4p-" + random_id(26),
-               "lang": options.language or state.config.lang,
-               "desk": state.config.stored.get("desk", "beside")}
-    if options.server:
-        changes["server"] = options.server.rstrip("/")
-    for key, value in changes.items():
-        if not setting_fits(key, value) or not value:
-            raise UsageError("env_value", name="--" + key, want=SETTINGS[key][2])
-    state.config.save(**changes)
-    config, options.lang = Config(state.home), resolve_lang(changes["lang"])
-    print(options.say("setup_done", file=config.path, topic=config.topic), end="\n\n")
-    print(options.say("setup_phone", server=config.server, topic=config.topic), end="\n\n")
-    for agent, (file, _) in HOOKS.items():
-        print(options.say("setup_hooks", agent=AGENTS[agent].title, file=file))
-        print_json({"hooks": hook_groups(state, agent)}, indent=2, ensure_ascii=False)
-        print()
-    print(options.say("setup_dsh"))
-    print(options.say("setup_next"))
+def dsh_bare(text: str | None) -> str | None:
+    """The same without the entry, None where there was nothing else."""
+    form = r"^# a4p begin(?: was (\[\]))?\n(?s:.*?)^# a4p end(\n?)"
+    return re.sub(form, lambda found: found[1] + found[2] if found[1] else "", text or "",
+                  flags=re.M) or None
 
 DSH_PLUGIN = r"""// Written by a4p.py: hands questions, approvals and ends of turns to a4p.
 import { spawn } from 'node:child_process';
@@ -3313,65 +3301,460 @@ export function apply(ctx, config = {}) {
 }
 """
 
-# a4p's entry in DSH's `cordis.patch.yml`, which holds for every profile (0.1, 0.2). The file is a
-# YAML list, or comments and `[]`: an entry behind `[]` keeps dsh from booting, and so does a
-# plugin file that is missing (0.1.0-rc.8), so that one is removed last.
-DSH_ENTRY = """- insert:
-    - id: a4p
-      name: {plugin}
-      config: {config}
-# a4p end
-"""
+def edits(state: State, agent: str, path: str) -> list[tuple[str, Any, Any]]:
+    """[(file, what adds a4p to its text, what takes it out)], in the order for install. Keys are
+    documented ones alone (Claude Code 2.1.332, Codex 0.171)."""
+    if agent == "dsh":  # without its plugin it would not boot: that comes first and goes last
+        plugin = os.path.join(os.path.dirname(path), "a4p.mjs")
+        return [(plugin, lambda text: DSH_PLUGIN, lambda text: None),
+                (path, lambda text: dsh_added(text, state, plugin), dsh_bare)]
+    hook = {"type": "command", "command": hook_line(state, agent), "timeout": HOOK_TIMEOUT}
+    groups = {event: {**({"matcher": matcher} if matcher else {}), "hooks": [hook]}
+              for event, matcher in MOUNTS[agent][4].items()}
+    return [(path, lambda text: added(text, groups), bare)]
 
-def dsh_files() -> tuple[str, str, str, str]:
-    """The paths of DSH's patch file and of the plugin, the patch file's text, and that text
-    without a4p's entry; raises UsageError."""
-    import re
-    folder = os.path.abspath(os.environ.get("DSH_HOME") or os.path.expanduser("~/.dsh"))
-    path = os.path.join(folder, "cordis.patch.yml")
+def edited(path: str, edit: Callable[[str | None], Any]) -> tuple[str | None, Any]:
+    """A file's text, None where there is none, and what `edit` makes of it; raises A4pError."""
+    text = None
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except FileNotFoundError:
-        text = ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError("config_read", file=path, detail=error) from None
-    form = r"^# a4p begin(?: was (\[\]\n)|\n).*?^# a4p end\n"
-    bare = re.sub(form, lambda found: found[1] or "", text, flags=re.M | re.S)
-    return path, os.path.join(folder, "a4p.mjs"), text, bare
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", newline="") as file:
+                text = file.read()
+        return text, edit(text)
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise A4pError("agent_file", file=path, detail=plain(str(error))) from None
 
-def cmd_install(options: Options) -> None:
-    """Write DSH's plugin, then mount it; raises A4pError and leaves all as it was."""
-    import json
-    state, (path, plugin, _, text) = options.state, dsh_files()
-    config = {"command": hook_line(state, "dsh"), "beside": state.config.desk == "beside"}
-    entry = DSH_ENTRY.format(plugin=json.dumps(plugin), config=json.dumps(config))
-    if text and not text.endswith("\n"):
-        text += "\n"
-    lines = text.splitlines(keepends=True)
-    rows = [line for line in lines if line.strip() and not line.startswith("#")]
-    if rows == ["[]\n"]:
-        lines[lines.index("[]\n")] = f"# a4p begin was []\n{entry}"
-    elif all(row[0] in "- " for row in rows):
-        lines.append(f"# a4p begin\n{entry}")
+def change(options: Options, path: str, edit: Callable[[str | None], str | None]) -> bool:
+    """Edit a file of others, or show how it would change; False where there is nothing to change.
+    Its mode, owner and links stay, and a copy beside it. Raises A4pError."""
+    import difflib
+    import shutil
+    before, after = edited(path, edit)
+    changes: bool = before != after
+    def place(draft: str, target: str) -> None:
+        if before is not None:
+            was = os.stat(target)
+            if not (was.st_mode & 0o222 and os.access(target, os.W_OK)):
+                raise PermissionError(13, "read-only")
+            shutil.copy2(target, path + BACKUP)
+            if was.st_uid != os.stat(draft).st_uid:  # root, in another's home
+                os.chown(draft, was.st_uid, was.st_gid)
+            os.chmod(draft, was.st_mode & 0o7777)
+        os.unlink(target) if after is None else os.replace(draft, target)
+    if changes and options.dry_run:
+        old, new = ((text or "").splitlines() for text in (before, after))
+        show("\n".join(difflib.unified_diff(old, new, path, path, lineterm="")))
+    elif changes:
+        write_private(os.path.realpath(path), after or "", place)
+    return changes
+
+# Doctor: a check yields findings: (ok, warning or failure; a text's key; its values).
+
+def judge(fine: object, key: str, bad: str = "warning", **values: object) -> Finding:
+    """The finding `key`, or where it is not `fine` `key`_bad, whose text has the mend."""
+    return ("ok", key, values) if fine else (bad, key + "_bad", values)
+
+def check_here(state: State) -> Iterator[Finding]:
+    """Python, the config and its modes, the topic, what was left behind, the log."""
+    import shlex
+    config, log, version = need_topic(state), state.log.path, sys.version_info[:3]
+    yield judge(version >= (3, 9), "d_python", "failure", path=stable_python(),
+                version=".".join(map(str, version)))
+    loose = [path for path in (state.home, config.path) if os.name != "nt"
+             and os.path.exists(path) and os.stat(path).st_mode & 0o077]
+    yield judge(not loose, "d_config", file=config.path, loose=" ".join(map(shlex.quote, loose)))
+    yield judge(not config.unknown, "d_keys", file=config.path, keys=plain(str(config.unknown)))
+    yield judge(len(config.topic) >= 22 and len(set(config.topic)) >= 10, "d_topic",
+                topic=shorten(config.topic))
+    left = len(state.pending.entries()) - len(state.pending.live())
+    size = os.path.getsize(log) // 1000 if os.path.exists(log) else 0
+    yield judge(not left and size < 2000, "d_left", n=left, size=size, file=log)
+
+def check_way(state: State) -> Iterator[Finding]:
+    """The way to the server: certificates, proxy, a message there and back on a stream. Its title
+    is that of a tap on no question, so that no hook takes it for a reply; without credentials it
+    goes to the response topic, which no phone shows. Raises Refused."""
+    import ssl
+    config, ntfy, probe = need_topic(state), Ntfy(state.config), "q" + random_id(10)
+    roots = ssl.get_default_verify_paths()
+    yield judge(config.server[:5] == "http:" or os.name == "nt" or roots.cafile
+                or list_dir(roots.capath or "") or os.path.exists(SPARE_ROOTS),
+                "d_roots", "failure", file=SPARE_ROOTS)
+    proxy = ntfy.proxy.rpartition("@")[2]
+    yield judge(True, "d_proxy" if proxy else "", proxy=proxy)
+    topics = [config.topic + REPLY_SUFFIX, config.topic]
+    body = {"topic": topics["Authorization" in ntfy.headers], "title": probe, "message": "a4p doctor",
+            "priority": 1, "cache": "no", "sequence_id": probe}
+    with contextlib.closing(Inbox(ntfy, topics)) as inbox:
+        inbox.opened.wait(OPEN_WAIT)
+        began = time.monotonic()
+        if inbox.refusal:
+            raise inbox.refusal
+        message = within(PUBLISH_WAIT, lambda: ntfy.publish(body), ntfy.server)
+        event = inbox.get(CONNECT_WAIT)
+        while event and event["id"] != message["id"]:
+            event = inbox.get(CONNECT_WAIT)
+    late = abs(int(time.time() - message["time"]))
+    yield judge(event, "d_trip", "failure", server=config.server, seconds=int(CONNECT_WAIT),
+                ms=int((time.monotonic() - began) * 1000))
+    yield judge(late < 60, "d_clock", seconds=late)
+    yield judge(message.get("sequence_id") == probe, "d_update")
+    with contextlib.suppress(Refused):  # to read the topic may be forbidden
+        logged = edited(state.log.path, str)[0] or ""
+        pushed = {str(push.get("sequence_id")) for push in ntfy.poll([config.topic], "all")}
+        foreign = [one for one in pushed - {probe}
+                   if re.fullmatch(ID_FORM, one) and one not in logged]
+        yield judge(not foreign, "d_alone", n=len(foreign), topic=shorten(config.topic))
+
+def check_agents(state: State) -> Iterator[Finding]:
+    """Of each agent on this machine: its version, a4p's hooks, and what works against them."""
+    import subprocess
+    steps = {agent: edits(state, agent, agent_files(agent)[0])[-1] for agent in agents_here()}
+    texts = {agent: edited(path, drop) for agent, (path, _, drop) in steps.items()}
+    none = "warning" if any(text != bare for text, bare in texts.values()) else "failure"
+    for agent, (path, add, _) in steps.items():
+        told = ""
+        with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+            told = subprocess.run([agent, "--version"], stdin=subprocess.DEVNULL, timeout=10,
+                                  capture_output=True, text=True, check=False).stdout
+        values = {"agent": AGENTS[agent].title, "name": agent, "file": path,
+                  "version": (re.findall(r"\d+\.\d[-.\w]*", told) or ["?"])[0]}
+        text, without = texts[agent]
+        if text == without:
+            yield none, "d_hook_none", values
+            continue
+        yield judge(add(text) == text, "d_hook", "failure", **values)
+        for file in dict.fromkeys(agent_files(agent)):
+            yield from check_beside(agent, {**values, "file": file})
+
+def check_beside(agent: str, values: Json) -> Iterator[Finding]:
+    """What one file of an agent has that works against a4p's hooks."""
+    hooks: list[Any]
+    text, hooks = edited(values["file"], lambda text: hooks_in(
+        text or "{}" if values["file"].endswith(".json") else "{}"))
+    text = text or ""
+    for found in re.finditer(OFF, text):
+        yield judge(False, "d_off", "failure", **values, text=plain(found[0], 60))
+    yield judge(not re.search(A4PHONE, text), "d_a4phone", **values)
+    for event, group, hook, ours in hooks:
+        matcher = str(group.get("matcher") or "*")
+        with contextlib.suppress(re.error):  # such a hook never runs
+            if not ours and event in ("PreToolUse", "PermissionRequest") and re.fullmatch(
+                    ".*" if matcher == "*" else matcher, MOUNTS[agent][3]):
+                yield judge(False, "d_other", **values, command=plain(str(hook), 60))
+    if values["file"] == agent_files("codex")[1]:
+        yield judge(codex_trusts(text), "d_trust", "failure")
+
+def codex_trusts(toml: str) -> bool:
+    """Whether Codex runs a4p's hooks: its config.toml has the hash of each (0.171)."""
+    _, hooks = edited(agent_files("codex")[0], lambda text: hooks_in(text or "{}"))
+    told = [{"event_name": re.sub("(?<!^)(?=[A-Z])", "_", event).lower(), **group,
+             "hooks": [{"async": False, **hook}]} for event, group, hook, ours in hooks if ours]
+    texts = [json.dumps(one, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+             for one in told]
+    return all(hashlib.sha256(text.encode()).hexdigest() in toml for text in texts)
+
+# === The command line =======================================================
+
+class Options:
+    """What argparse found, and the state; `run` is the command."""
+
+    agents: Sequence[str] = ()
+    asks = yes = project = dry_run = json = False
+    run: Callable[[Options], int | None]
+    state: State
+    lang: str
+
+    def __getattr__(self, name: str) -> Any:  # argparse sets the rest
+        raise AttributeError(name)
+
+    def say(self, key: str, **values: object) -> str:
+        """A text in the terminal's language."""
+        return say(self.lang, key, **values)
+
+def show(text: str, file: Any = None) -> None:
+    """One print, with everything escaped that a terminal would act on, but for newlines."""
+    print("\n".join(escaped(row) for row in text.split("\n")), file=file)
+
+def print_json(value: Json, **form: Any) -> None:
+    """JSON on stdout, one line of ASCII if `form` does not say otherwise."""
+    print(json.dumps(value, **form))
+
+def tell_mode(options: Options, out: Out | None) -> None:
+    """Say whether questions go to the phone, and until when."""
+    if out and out.until:
+        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(out.until))
+        print(options.say("out", until=until))
     else:
-        raise A4pError("foreign_yaml", file=path, lines=entry)
-    make_dir(os.path.dirname(path))
-    write_private(plugin, DSH_PLUGIN)
-    write_private(path, "".join(lines))
-    print(options.say("installed", file=path))
+        print(options.say("out_open" if out else "home"))
 
-def cmd_uninstall(options: Options) -> None:
-    """Take the entry out of DSH's patch file, then the plugin away."""
-    path, plugin, text, bare = dsh_files()
-    if text != bare:
-        write_private(path, bare) if bare.strip() else remove(path)
-    found = remove(plugin) or text != bare
-    print(options.say("uninstalled" if found else "not_installed", file=path))
+def cmd_out(options: Options) -> None:
+    """Go out: from now on questions go to the phone."""
+    import shutil
+    state = options.state
+    need_topic(state)
+    until = int(time.time() + seconds_of(options.duration)) if options.duration else ""
+    wait = seconds_of(options.wait) if options.wait else 0
+    if wait > WAIT_LIMIT:
+        raise UsageError("duration", value=options.wait)
+    make_dir(state.home)
+    write_private(os.path.join(state.home, "out"), f"{until}\n{wait or ''}\n")
+    sweep(state)
+    tell_mode(options, read_out(state.home))
+    tool = "caffeinate -i" if sys.platform == "darwin" else "systemd-inhibit --what=sleep:idle"
+    sleeps = sys.platform == "darwin" or "BAT" in "".join(list_dir("/sys/class/power_supply"))
+    told = os.path.join(state.home, "awake-told")
+    if sleeps and shutil.which(tool.split()[0]) and not os.path.exists(told):
+        write_private(told, "")
+        print(options.say("awake", tool=tool))
+
+def cmd_home(options: Options) -> None:
+    """Come home: questions stay at the terminal, and all that waits is released."""
+    state = options.state
+    remove(os.path.join(state.home, "out"))
+    sweep(state)
+    tell_mode(options, None)
+    let_go(options, state.pending.entries())
+
+def let_go(options: Options, entries: Sequence[Json]) -> list[Json]:
+    """Release what waits; returns what this call released."""
+    released = [entry for entry in entries if options.state.pending.drop(entry["tag"])]
+    if released:
+        print(options.say("released_n", n=len(released)))
+    return released
+
+def cmd_status(options: Options) -> None:
+    """Say the mode, the server and what waits."""
+    state = options.state
+    out, config = read_out(state.home), state.config
+    sweep(state)
+    shown = ("id", "agent", "project", "text", "since", "deadline")
+    waiting = [{key: entry.get(key) for key in shown} for entry in state.pending.live()]
+    if options.json:
+        print_json({"mode": "out" if out else "home", "until": out and out.until,
+                    "wait": out and out.wait, "server": config.server, "topic": config.topic,
+                    "waiting": waiting})
+        return
+    tell_mode(options, out)
+    if config.topic:
+        print(options.say("server_is", server=config.server, topic=config.topic))
+    print(options.say("waiting_n", n=len(waiting)))
+    for entry in waiting:
+        left = int(float(entry["deadline"] or 0) - time.time())
+        row = {key: plain(str(value), 60) for key, value in entry.items()}
+        print(options.say("waiting_row", left=left, **row))
+
+def cmd_ask(options: Options) -> None:
+    """Ask from any script and print the answer; raises NoAnswer."""
+    config, labels = need_topic(options.state), options.option
+    if not all(map(str.strip, [options.text, *labels])) or len(set(labels)) < len(labels):
+        raise UsageError("ask_options")
+    question = Question("", options.header, options.text, list(map(Option, labels)), options.multi)
+    timeout = seconds_of(options.timeout) if options.timeout else config.timeout
+    outcome = ask_phone(options, Sender("Ask", os.path.basename(os.getcwd())), question, timeout)
+    answer = outcome.answer
+    if answer is None:
+        raise NoAnswer("no_answer" if outcome.state == "timeout" else "not_waiting")
+    if options.json:
+        print_json({"selected": answer.selected, "text": answer.text or None})
+    else:
+        show("\n".join([*answer.selected, *([answer.text] if answer.text else [])]))
+
+def ask_phone(options: Options, sender: Sender, question: Question, timeout: float) -> Outcome:
+    """Ask, with a countdown where stderr is a terminal; the push is replaced at the end."""
+    closings: list[Json] = []
+    end = time.monotonic() + timeout
+    def show_left() -> str:
+        if os.isatty(2):
+            left = options.say("ask_wait", left=max(0, int(end - time.monotonic())))
+            print("\r\x1b[K" + left, end="", file=sys.stderr, flush=True)
+        return ""
+    on_signals(release)
+    try:
+        with Conversation(options.state, sender, timeout, closings.append, show_left) as talk:
+            return talk.ask(question)
+    finally:
+        if os.isatty(2):
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        deliver_later(options.state, closings)
+
+def cmd_notify(options: Options) -> None:
+    """Send a plain push; raises Refused."""
+    publish_notice(options.state, options.title, options.text)
+    print(options.say("sent"))
+
+def cmd_log(options: Options) -> None:
+    """Print what happened to each question; with -f go on as more happens."""
+    path, at = options.state.log.path, 0
+    while True:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                file.seek(at if at <= os.stat(path).st_size else 0)  # it may have been trimmed
+                for row in file:
+                    print(escaped(row.rstrip("\n")), flush=True)
+                at = file.tell()
+        except FileNotFoundError:
+            at = 0
+        if not options.follow:
+            return
+        time.sleep(0.5)
+
+def examine(options: Options, *checks: Callable[[State], Iterator[Finding]]) -> list[Json]:
+    """Each finding as {status, check, text}, shown unless --json; no secret is in a text."""
+    rows: list[Json] = []
+    words = dict(zip(("ok", "warning", "failure"), options.say("d_status").split()))
+    def add(status: str, key: str, text: str) -> None:
+        if not any(row["text"] == text for row in rows):  # a broken config breaks many checks
+            rows.append({"status": status, "check": key, "text": text})
+            if not options.json:
+                show(f"{words[status]:9}{text}")
+    for check in checks:
+        try:
+            for status, key, values in check(options.state):
+                if key in MESSAGES:  # what is always so when it is fine has no text for that
+                    add(status, key, options.say(key, **values))
+        except A4pError as error:
+            add("failure", error.key, error.text(options.lang))
+    return rows
+
+def cmd_doctor(options: Options) -> int:
+    """Say what works and what does not, and the mend; returns 1 where a failure is left."""
+    rows = examine(options, check_here, check_way, check_agents)
+    failed = any(row["status"] == "failure" for row in rows)
+    if options.json:
+        print_json({"ok": not failed, "checks": rows})
+    return 1 if failed else 0
+
+def asked(options: Options, key: str, form: str, default: str, given: str = "") -> str:
+    """What was given on the command line, else what the person types, else the default: for an
+    empty line, and where nobody can be asked. Raises UsageError where it has not the form."""
+    while True:
+        answer = given or default
+        if options.asks and not given:
+            answer = input(options.say("q_" + key, default=default)).strip() or default
+        if re.fullmatch(form, answer):
+            return answer
+        error = UsageError("q_bad", value=plain(answer, 60))
+        if given or not options.asks:
+            raise error
+        show(error.text(options.lang))
+
+def chosen(options: Options) -> list[tuple[str, str]]:
+    """The agents named, else those found here and agreed to, with the file; raises UsageError."""
+    if options.project:
+        return [("claude", agent_files("claude")[2])]
+    if not (options.agents or options.yes or options.asks):
+        raise UsageError("name_agents", agents=", ".join(MOUNTS))
+    names = asked(options, "agents", f"({'|'.join(MOUNTS)}|none| )+",
+                  " ".join(agents_here()) or "none", " ".join(options.agents))
+    return [(agent, agent_files(agent)[0]) for agent in MOUNTS if agent in names.split()]
+
+def carry_out(options: Options, agents: Sequence[tuple[str, str]], done: str) -> int:
+    """Make a4p "installed" or "uninstalled", or show it with --dry-run; returns the exit status.
+    Where it cannot be done, the lines are shown for doing it by hand."""
+    status = 0
+    for agent, path in agents:
+        steps = edits(options.state, agent, path)
+        moves = [(file, add) for file, add, _ in steps]
+        if done == "uninstalled":
+            moves = [(file, drop) for file, _, drop in reversed(steps)]
+        try:
+            for move in moves:  # before the first is written: all or nothing
+                edited(*move)
+            changed = sum(change(options, *move) for move in moves)
+        except A4pError as error:
+            status = error.exit_code
+            by_hand = options.say("by_hand", file=path, lines=steps[-1][1](None))
+            show(f"a4p: {error.text(options.lang)}\n{by_hand}", sys.stderr)
+            continue
+        if not options.dry_run:
+            print(options.say(done if changed else "unchanged", file=path))
+            if done == "installed":
+                print(options.say("needs_" + agent))
+            else:
+                for file, _ in moves:
+                    remove(file + BACKUP)
+    return status
+
+def cmd_install(options: Options) -> int:
+    """Put a4p into the agents' own configs."""
+    return carry_out(options, chosen(options), "installed")
+
+def cmd_uninstall(options: Options) -> int:
+    """Take a4p out of the agents' own configs, and release what waits."""
+    import shutil
+    state, options.yes = options.state, True
+    options.agents = options.agents or list(MOUNTS)
+    agents = chosen(options)
+    status = carry_out(options, agents, "uninstalled")
+    if status or options.dry_run:
+        return status
+    titles = [AGENTS[agent].title for agent, _ in agents]
+    released = let_go(options, [entry for entry in state.pending.entries()
+                                if entry.get("agent") in titles])
+    if options.purge:
+        with contextlib.suppress(A4pError):  # the phone is told while there is a config
+            for entry in released:
+                Ntfy(state.config).publish(entry["closing"])
+        for name in STATE:
+            path = os.path.join(state.home, name)
+            if not remove(path):
+                shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.rmdir(state.home)
+    return 0
+
+def cmd_setup(options: Options) -> int:
+    """Ask for the settings and save them, install, and prove it with a question to the phone."""
+    state, config = options.state, options.state.config
+    options.lang = asked(options, "lang", "en|zh", config.lang, options.language)
+    server = asked(options, "server", SETTINGS["server"][1] + "|embedded", config.server,
+                   options.server.rstrip("/"))
+    topic = asked(options, "topic", r"[-_A-Za-z0-9]{1,55}",
+                  config.topic or "a4p-" + random_id(26), options.topic)
+    phone = asked(options, "phone", "android|ios|page", config.phone or "android")
+    options.dry_run = not (options.yes or options.asks)  # nobody agreed to an install
+    options.agents = ["claude", "codex"] if options.dry_run else []
+    agents = chosen(options)
+    changes: Json = {"lang": options.lang, "server": server, "topic": topic,
+                     "desk": config.stored.get("desk", "beside")}
+    if options.asks:
+        changes["phone"] = phone.replace("page", "")
+    if server == "embedded":
+        token = config.serve_token or random_id(26)
+        changes.update(server=f"http://{lan_address('0.0.0.0')}:2586", token=token,
+                       serve_token=token)
+    config.save(**changes)
+    options.state = State(state.home)
+    print(options.say("setup_done", file=config.path, topic=topic))
+    status = carry_out(options, agents, "installed")
+    way, url = server if server == "embedded" else phone, f"{changes['server']}/{topic}"
+    with contextlib.suppress(ValueError):  # too long for a terminal
+        if sys.stdout.isatty() and way != "embedded":
+            print("", *("  " + QR_ANSI.format(line) for line in qr_lines(url)), sep="\n")
+    print("\n" + options.say("setup_" + way, server=changes["server"], topic=topic))
+    if sys.stdout.isatty():
+        status = try_phone(options, phone) or status
+    print(options.say("setup_next"))
+    return status
+
+def try_phone(options: Options, phone: str) -> int:
+    """Prove the server, then the phone, with a question; returns the exit status."""
+    asked(options, "ready", ".*", "")
+    if any(row["status"] == "failure" for row in examine(options, check_way)):
+        return 1
+    began = time.monotonic()
+    question = Question("", "a4p", options.say("test_text"), [Option(options.say("yes"))])
+    answer = ask_phone(options, Sender("a4p"), question, TEST_WAIT).answer
+    if not answer:
+        print(options.say("silent_" + phone))
+        return NoAnswer.exit_code
+    show(options.say("test_ok", answer=answer.joined(),
+                     ms=int((time.monotonic() - began) * 1000)))
+    return 0
 
 def cmd_serve(options: Options) -> None:
     """Run the embedded server until a signal ends it; raises UsageError."""
-    import contextlib
     state = options.state
     host, _, port = options.listen.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
@@ -3396,7 +3779,6 @@ def cmd_serve(options: Options) -> None:
 
 def show_link(options: Options, server: Server, host: str, token: str) -> None:
     """The link for the phone, as text and as a QR code; the token stands in the fragment."""
-    import contextlib
     base = options.base_url or server.url.replace(f"//{host}:", f"//{lan_address(host)}:")
     link = f"{base}/{options.state.config.topic}" + (f"#t={token}" if token else "")
     print(options.say("serve_link", link=link), flush=True)
@@ -3406,7 +3788,6 @@ def show_link(options: Options, server: Server, host: str, token: str) -> None:
 
 def lan_address(host: str) -> str:
     """The address of this machine in its network, where `host` means all of them."""
-    import socket
     if host not in ("0.0.0.0", "::"):
         return host
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -3415,6 +3796,10 @@ def lan_address(host: str) -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
+
+def cmd_mcp(options: Options) -> None:
+    """Serve `ask_user` to an MCP client until it is gone."""
+    Mcp().run(options.state)
 
 DEMO_CALL = {
     "hook_event_name": "PreToolUse", "tool_name": "AskUserQuestion", "session_id": "demo",
@@ -3457,53 +3842,28 @@ def play_phone(options: Options, ntfy: Ntfy, stream: Stream) -> None:
             url = f"{ntfy.server}/{replies}"
             print(options.say("demo_ask", curl=f"curl -d 3 {url}", url=url), flush=True)
 
-# name: (run, help in English, in Chinese, example, {"NAMES VALUE": its help})
-COMMANDS: dict[str, tuple[Any, str, str, str, dict[str, str]]] = {
-    "setup": (cmd_setup, "make a topic, save the config, show the hook lines",
-              "生成主题，保存配置，显示钩子", "a4p.py setup --server https://ntfy.sh", {
-                  "--yes": "take every default", "--server URL": "the ntfy server's URL",
-                  "--topic NAME": "an existing topic", "--lang LANGUAGE": "en or zh"}),
-    "out": (cmd_out, "questions go to the phone from now on", "从现在起问题发到手机",
-            "a4p.py out --for 2h --wait 10m", {
-                "--for 2h": "come home by itself after this time",
-                "--wait 10m": "how long each question waits"}),
-    "home": (cmd_home, "questions stay at the terminal; release what waits",
-             "问题留在终端；放回所有等待的问题", "a4p.py home", {}),
-    "status": (cmd_status, "the mode, the server, what waits", "模式、服务器、等待的问题",
-               "a4p.py status --json", {"--json": "for programs"}),
-    "hook": (run_hook, "what agents call", "由 agent 调用", "a4p.py hook claude < call.json", {
-        "agent AGENT": "claude, codex or dsh"}),
-    "ask": (cmd_ask, "ask from any script, print the answer", "从脚本提问并打印回答",
-            'a4p.py ask "Deploy now?" -o Yes -o No --timeout 10m', {
-                "text QUESTION": "what to ask", "-o --option LABEL...": "a choice",
-                "--multi": "several may be chosen", "--header TITLE": "a short title",
-                "--timeout 10m": "how long to wait", "--json": "print JSON"}),
-    "notify": (cmd_notify, "send a plain push", "发送一条普通推送",
-               'a4p.py notify "Build done" --title CI', {
-                   "text TEXT": "what to say", "--title TITLE": "its title"}),
-    "serve": (cmd_serve, "an ntfy-compatible server with an answer page", "内置的 ntfy 兼容服务器",
-              "a4p.py serve --listen 127.0.0.1:8080", {
-                  "--listen HOST:PORT": "127.0.0.1:2586 if not given",
-                  "--token [T]": "what clients must know; alone: one is made and kept",
-                  "--base-url URL": "its URL as phones see it",
-                  "--upstream https://ntfy.sh": "wake iOS phones; each push counts there"}),
-    "mcp": (lambda options: Mcp().run(options.state), "ask_user for any MCP client, on stdio",
-            "给任何 MCP 客户端的 ask_user", "a4p.py mcp", {}),
-    "demo": (cmd_demo, "see it work, without account or network", "本机演示，无需账号和网络",
-             "a4p.py demo --reply 3", {"--reply R": "answer by itself"}),
-    "install": (cmd_install, "put a4p into an agent's config", "写入 agent 的配置",
-                "a4p.py install dsh", {"agents AGENT...": "dsh"}),
-    "uninstall": (cmd_uninstall, "take it out again", "从 agent 的配置移除",
-                  "a4p.py uninstall dsh", {"agents AGENT...": "dsh"}),
-    "log": (cmd_log, "what happened to each question", "每个问题的经过", "a4p.py log -f", {
-        "-f --follow": "go on as more happens"}),
-    "doctor": (cmd_doctor, "does the server answer, is the topic ours alone",
-               "服务器是否正常，主题是否只有本机在用", "a4p.py doctor", {}),
-}
+# A row is a command: its name, help in English and in Chinese, an example, and its arguments:
+# NAMES VALUE: help. `cmd_NAME` runs it.
+COMMANDS = {row.split(" | ")[0]: row.split(" | ")[1:] for row in """
+setup | choose server, phone and agents, and prove it | 选择服务器、手机和 agent，并当场验证 | a4p.py setup --server https://ntfy.sh | --yes: take every default, ask nothing | --server URL: an ntfy server's URL, or embedded | --topic NAME: an existing topic | --lang LANGUAGE: en or zh
+out | questions go to the phone from now on | 从现在起问题发到手机 | a4p.py out --for 2h --wait 10m | --for 2h: come home by itself after this time | --wait 10m: how long each question waits
+home | questions stay at the terminal; release what waits | 问题留在终端；放回所有等待的问题 | a4p.py home
+status | the mode, the server, what waits | 模式、服务器、等待的问题 | a4p.py status --json | --json: for programs
+hook | what agents call | 由 agent 调用 | a4p.py hook claude < call.json | agent AGENT: claude, codex or dsh
+ask | ask from any script, print the answer | 从脚本提问并打印回答 | a4p.py ask "Deploy now?" -o Yes -o No --timeout 10m | text QUESTION: what to ask | -o --option LABEL...: a choice | --multi: several may be chosen | --header TITLE: a short title | --timeout 10m: how long to wait | --json: print JSON
+notify | send a plain push | 发送一条普通推送 | a4p.py notify "Build done" --title CI | text TEXT: what to say | --title TITLE: its title
+serve | an ntfy-compatible server with an answer page | 内置的 ntfy 兼容服务器 | a4p.py serve --listen 127.0.0.1:8080 | --listen HOST:PORT: 127.0.0.1:2586 if not given | --token [T]: what clients must know; alone: one is made and kept | --base-url URL: its URL as phones see it | --upstream https://ntfy.sh: wake iOS phones; each push counts there
+mcp | ask_user for any MCP client, on stdio | 给任何 MCP 客户端的 ask_user | a4p.py mcp
+demo | see it work, without account or network | 本机演示，无需账号和网络 | a4p.py demo --reply 3 | --reply R: answer by itself
+install | put a4p into the agents' own configs | 写入 agent 自己的配置 | a4p.py install claude codex --dry-run | agents AGENT...: claude, codex, dsh; else those found | --project: this project's settings.local.json | --dry-run: show the change only | --yes: all found here, unasked
+uninstall | take a4p out again | 从 agent 的配置移除 | a4p.py uninstall --purge | agents AGENT...: claude, codex, dsh; else all | --project: this project's settings.local.json | --dry-run: show the change only | --purge: delete config and log, too
+log | what happened to each question | 每个问题的经过 | a4p.py log -f | -f --follow: go on as more happens
+doctor | what works, what does not, and the mend | 检查哪里不正常、怎么修 | a4p.py doctor --json | --json: for programs
+""".strip().split("\n")}  # noqa: E501
 # What stands for VALUE: what argparse is told. Any other one takes a text, "" where not given.
 VALUES: dict[str, Json] = {
     "[T]": {"nargs": "?", "const": ""}, "HOST:PORT": {"default": "127.0.0.1:2586"},
-    "LABEL...": {"action": "append", "default": []}, "AGENT...": {"nargs": "+", "choices": ["dsh"]},
+    "LABEL...": {"action": "append", "default": []}, "AGENT...": {"nargs": "*"},
     "LANGUAGE": {"default": "", "dest": "language"}, "2h": {"default": "", "dest": "duration"}}
 
 def parser(lang: str) -> Any:
@@ -3515,17 +3875,17 @@ def parser(lang: str) -> Any:
     top = Parser(prog="a4p.py", description=(__doc__ or "").split("\n")[0])
     top.add_argument("--version", action="version", version="a4p " + VERSION)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (run, english, chinese, example, arguments) in COMMANDS.items():
+    for name, (english, chinese, example, *arguments) in COMMANDS.items():
         text = chinese if lang == "zh" else english
         command = commands.add_parser(name, help=text, description=text,
                                       epilog="example: " + example)
-        command.set_defaults(run=run)
-        for form, told in arguments.items():
-            names = form.split()
-            if names[-1].startswith("-"):
-                command.add_argument(*names, help=told, action="store_true")
+        command.set_defaults(run=globals().get("cmd_" + name))  # `main` runs `hook` by itself
+        for argument in arguments:
+            form, _, told = argument.partition(": ")
+            *names, value = form.split()
+            if value.startswith("-"):
+                command.add_argument(*names, value, help=told, action="store_true")
                 continue
-            value = names.pop()
             settings = {"metavar": value.strip("[.]"), **VALUES.get(value, {"default": ""})}
             command.add_argument(*names, help=told, **settings)
     return top
@@ -3537,7 +3897,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_hook(args[1:])
     if args == ["deliver"]:
         return run_deliver()
-    import contextlib
     options = Options()
     options.state, options.lang = State(), resolve_lang("auto")
     for stream in (sys.stdout, sys.stderr):
@@ -3547,11 +3906,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(UsageError):  # its own command says so, if it needs the config
             options.lang = options.state.config.lang
         parser(options.lang).parse_args(args, options)
+        options.asks = sys.stdin.isatty() and not options.yes
         return options.run(options) or 0
     except A4pError as error:
         show("a4p: " + error.text(options.lang), sys.stderr)
         return error.exit_code
-    except (KeyboardInterrupt, Released):
+    except (KeyboardInterrupt, Released, EOFError):
         print("a4p: " + options.say("withdrawn_cli"), file=sys.stderr)
         return 130
     except BrokenPipeError:

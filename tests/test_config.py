@@ -31,6 +31,9 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*a4p.ENVIRONMENT, "LC_ALL", "LC_MESSAGES", "LANG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("A4P_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))  # `setup --yes` installs what it finds there
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "DSH_HOME"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def read(home: Path) -> a4p.Config:
@@ -305,7 +308,7 @@ def test_no_text_is_hidden_behind_one_of_the_other_table() -> None:
 
 
 def test_every_command_is_described_in_both_languages() -> None:
-    for name, (_, english, chinese, example, _) in a4p.COMMANDS.items():
+    for name, (english, chinese, example, *_) in a4p.COMMANDS.items():
         assert english.isascii() and english
         assert re.search("[\u4e00-\u9fff]", chinese), name
         assert example.startswith(f"a4p.py {name}")

@@ -175,7 +175,7 @@ NOT_TAKEN: dict[str, tuple[dict[str, list[Reply]], str]] = {
     "half an answer, then silence": ({"publish": [Reply(raw=OK + b"\r\n{", end=STALL)]}, SLOW),
     "a header that does not end": ({"publish": [Reply(raw=OK + b"X: ", end=DRIP)]}, SLOW),
     "a body that does not end": ({"publish": [Reply(raw=OK + b"\r\n", end=DRIP)]}, SLOW),
-    "endless 100s": ({"publish": [Reply(raw=b"HTTP/1.1 100 Continue\r\n\r\n" * 99, end=STALL)]}, f"{SLOW} or {REFUSED}100"),
+    "endless 100s": ({"publish": [Reply(raw=b"HTTP/1.1 100 Continue\r\n\r\n" * 99, end=STALL)]}, f"{SLOW} or the answer is not HTTP"),
 }
 
 
