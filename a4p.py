@@ -697,8 +697,10 @@ def fold(text: str) -> str:
 CHINESE_DIGITS = str.maketrans("零一二三四五六七八九", "0123456789")
 NUMBER = r"\d{1,40}|[①-⒛]|[一二三四五六七八九]?十[一二三四五六七八九]?|[零一二三四五六七八九]"
 LETTER = "[a-z][0-9]{0,2}"
-MARK = (r"(?:(?:option|choice|answer|number|no\.|选项|选择|答案|编号|选)\s*)?(?P<nth>第\s*)?"
-        r"[#＃(（\[【]*\s*(?P<mark>{form})(?:\s*[)）\]】])*(?:\s*(?:个选项|(?(nth)个|项)|项|号|种|条))?")
+MARK = (r"(?:(?:option|choice|answer|number|no\.|选项|选择|答案|编号|选)\s{{0,9}})?"
+        r"(?P<nth>第\s{{0,9}})?[#＃(（\[【]{{0,9}}\s{{0,9}}"  # with * 4 KB of spaces take seconds
+        r"(?P<mark>{form})(?:\s{{0,9}}[)）\]】]){{0,9}}"
+        r"(?:\s{{0,9}}(?:个选项|(?(nth)个|项)|项|号|种|条))?")
 ENDS = r"(?![a-z\d]|[.:]\d)"  # not in the middle of 3rd, 10k, 4.5 or 12:30
 SEPARATOR = r"(?=[\s,;/、，；+&|.和与及跟])(?:[\s,;/、，；+&|]|\.\s)*(?:(?:and\b|和|与|及|跟)\s*)?"
 CLOSING = r"[\s.。,，、!！:：;；)\]~吧]*"
@@ -758,7 +760,8 @@ def interpret_multi(reply: str, question: Question) -> Answer | NotListed:
     """
     import re
     words = ""
-    found = [label_of(part, question.labels) for part in re.split(r"\s*[,，、;；\n]\s*", reply)]
+    parts = re.split("[,，、;；\n]", reply, maxsplit=99)
+    found = [label_of(part.strip(), question.labels) for part in parts]
     if None in found:
         marks, words = leading_marks(fold(reply), question)
         if words or not marks:  # the words come along as they were typed
