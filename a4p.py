@@ -287,7 +287,7 @@ def read_out(home: str) -> Out | None:
     """The mode out, or None at home. Whoever finds it past its end removes it."""
     path = os.path.join(home, "out")
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace", opener=unblocked) as file:
             first, second = file.readline(64).strip(), file.readline(64).strip()
     except OSError:
         return None
@@ -299,6 +299,10 @@ def read_out(home: str) -> Out | None:
         return None
     wait = float(second) if second.replace(".", "", 1).isdecimal() else 0
     return Out(until, wait if 1 <= wait <= WAIT_LIMIT else None)
+
+def unblocked(path: str, flags: int) -> int:
+    """An `opener`: a pipe without a writer is an empty file, and not a wait without end."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 def remove(path: str) -> bool:
     """Unlink; True for the one caller that did it."""
@@ -439,7 +443,7 @@ def read_json(path: str) -> tuple[Json, str]:
     """The object in a JSON file and its text, both empty where there is none; UsageError."""
     import json
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=unblocked) as file:
             text = file.read(1_000_000)
         found = json.loads(text)
         if not isinstance(found, dict):
@@ -529,7 +533,7 @@ class Pending:
         found = []
         for name in [name for name in list_dir(self.folder) if name.endswith(".json")]:
             try:
-                with open(f"{self.folder}/{name}", encoding="utf-8") as file:
+                with open(f"{self.folder}/{name}", encoding="utf-8", opener=unblocked) as file:
                     entry = json.loads(file.read(100_000))
                 if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
                     found.append({**entry, "since": float(entry["since"])})
@@ -1715,7 +1719,7 @@ def last_words(payload: Json) -> str:
     import contextlib
     import json
     words, path = "", str(payload.get("transcript_path"))
-    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+    with contextlib.suppress(OSError, ValueError), open(path, "rb", opener=unblocked) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - 1_000_000))
         for line in file:
             with contextlib.suppress(*MALFORMED):
@@ -1758,7 +1762,7 @@ class Transcript:
     def decided(self) -> bool:
         """Whether the terminal has decided since the last look."""
         try:
-            with open(self.path, "rb") as file:
+            with open(self.path, "rb", opener=unblocked) as file:
                 file.seek(self.at or max(0, os.fstat(file.fileno()).st_size - 1_000_000))
                 data = self.rest + file.read(8_000_000)
                 self.at = file.tell()
@@ -3024,7 +3028,7 @@ def cmd_log(options: Options) -> None:
     path, at = options.state.log.path, 0
     while True:
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
+            with open(path, encoding="utf-8", errors="replace", opener=unblocked) as file:
                 file.seek(at if at <= os.stat(path).st_size else 0)  # it may have been trimmed
                 for row in file:
                     print(escaped(row.rstrip("\n")), flush=True)
