@@ -381,10 +381,10 @@ class Log:
 
 # The config: key -> (default, form of its text or range of seconds, what an error says it must be)
 SETTINGS: dict[str, tuple[object, Any, str]] = {
-    "server": ("https://ntfy.sh", r"https?://[^\s/?#@]+(/[^\s?#]*)?",
+    "server": ("https://ntfy.sh", r"https?://([-\w.]+|\[[\w.:]+\])(:\d+)?(/[-\w./~%]*)?",
                "an http:// or https:// URL"),
     "topic": ("", r"|[-_A-Za-z0-9]{1,55}", "1 to 55 of a-z A-Z 0-9 - _"),
-    **dict.fromkeys(("token", "reply_token", "serve_token"), ("", r"\S*", "text without spaces")),
+    **dict.fromkeys(("token", "reply_token", "serve_token"), ("", r"[!-~]*", "ASCII, no spaces")),
     **dict.fromkeys(("user", "password"), ("", r"[^\r\n\0]*", "text of one line")),
     "share_token": (False, "True|False", "true or false"),
     "timeout": (60, (1, WAIT_LIMIT), f"seconds, 1 to {WAIT_LIMIT}"),
@@ -437,7 +437,7 @@ class Config:
         """Merge `changes` into the file, keeping every other key; raises A4pError."""
         import json
         self.stored.update(changes)
-        write_private(self.path, json.dumps(self.stored, indent=2, ensure_ascii=False) + "\n")
+        write_private(self.path, json.dumps(self.stored, indent=2) + "\n")
 
 def read_json(path: str) -> tuple[Json, str]:
     """The object in a JSON file and its text, both empty where there is none; UsageError."""
@@ -977,7 +977,8 @@ class Stream:
 def credentials(pair: str, token: str = "", name: str = "Authorization") -> dict[str, str]:
     """The header for a token (Bearer) or for `user:password` (Basic); {} without either."""
     import base64
-    value = "Bearer " + token if token else "Basic " + base64.b64encode(pair.encode()).decode()
+    basic = base64.b64encode(pair.encode("utf-8", "replace")).decode()
+    value = "Bearer " + token if token else "Basic " + basic
     return {name: value} if token or pair.strip(":") else {}
 
 def encode(body: Json) -> bytes:
