@@ -3387,6 +3387,7 @@ def parser(lang: str) -> Any:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. The one place where errors become text."""
     args = list(sys.argv[1:] if argv is None else argv)
+    os.umask(0o077)  # whatever is made, and the folders above it, is its owner's alone
     if args[:1] == ["hook"] and not set(args) & {"-h", "--help"}:
         return run_hook(args[1:])
     if args == ["deliver"]:
