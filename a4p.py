@@ -566,7 +566,7 @@ class Pending:
 
 def forget(folder: str, ending: str, kept: float) -> None:
     """Remove what is older than `kept` seconds."""
-    for name in list_dir(folder):
+    for name in [] if os.path.islink(folder) else list_dir(folder):  # else not ours to empty
         path = f"{folder}/{name}"
         try:
             if name.endswith(ending) and time.time() - os.stat(path).st_mtime > kept:
