@@ -942,7 +942,8 @@ class Ntfy:
             return Refused("moved", http, server=self.server, to=plain(there[0] if there else "?"))
         try:
             found = json.loads(response.read(LINE_LIMIT))
-            code, detail = int(found["code"]), plain(str(found["error"]))
+            secret = self.auth.get("Authorization", " \0").split(" ")[1]  # it may be repeated
+            code, detail = int(found["code"]), plain(str(found["error"]).replace(secret, "***"))
         except Exception:  # no JSON of ntfy's, or the connection ended
             code, detail = 0, ""
         mend = next((key for key in (f"mend_{code}", f"mend_{http}") if key in MESSAGES), "mend")
