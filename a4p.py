@@ -2929,7 +2929,7 @@ def show(text: str, file: Any = None) -> None:
 def print_json(value: Json, **form: Any) -> None:
     """JSON on stdout, one line of ASCII if `form` does not say otherwise."""
     import json
-    print(json.dumps(value, **form))
+    show(json.dumps(value, **form))
 
 def tell_mode(options: Options, out: Out | None) -> None:
     """Say whether questions go to the phone, and until when."""
@@ -3306,7 +3306,7 @@ def play_phone(options: Options, ntfy: Ntfy, stream: Stream) -> None:
             continue
         buttons = "   ".join(f"[ {action['label']} ]" for action in event.get("actions", []))
         rows = [event["title"], "", *event["message"].split("\n"), "", buttons]
-        print(options.say("demo_push"), *rows, sep="\n  | ", end="\n\n")
+        show("\n  | ".join([options.say("demo_push"), *rows]) + "\n")
         replies = event["topic"] + REPLY_SUFFIX
         if options.reply:
             ntfy.publish({"topic": replies, "message": options.reply})
