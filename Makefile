@@ -1,11 +1,11 @@
-# make test: from nothing to green; make lint; make e2e: real agents, real browser.
+# make test: from nothing to green; make lint; make e2e: real agents, real browser; make fuzz.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 RULES = --line-length 100 --target-version py39 --select E,F,W,B,I,UP,C4,SIM \
         --per-file-ignores 'tests/*:E501,tests/*:SIM117' --config 'src=[".", "tests", "tests/e2e"]'
 
-.PHONY: test lint e2e bench clean
+.PHONY: test lint e2e bench fuzz clean
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest -q -n auto --doctest-modules a4p.py tests --ignore=tests/e2e --ignore=tests/bench.py
@@ -20,6 +20,10 @@ e2e: $(VENV)/test $(VENV)/e2e
 
 bench: $(VENV)/test
 	$(BIN)/python tests/bench.py
+
+SECONDS = 600
+fuzz: $(VENV)/test
+	$(BIN)/python tests/fuzz.py $(SECONDS)
 
 $(VENV)/python:
 	$(PYTHON) -m venv $(VENV)
