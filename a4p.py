@@ -131,7 +131,7 @@ class Refused(A4pError):
         self.http = http
 
 # What comes of taking other people's JSON for what it should be
-MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
 
 class Released(BaseException):
     """A signal took the question away: no Exception, so that no handler keeps it."""
@@ -478,6 +478,8 @@ def process_stamp(pid: int) -> str:
     return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True,
                           timeout=5, check=False).stdout.strip()
 
+ENTRY_FORM = {"id": str, "title": str, "text": str, "closing": dict}
+
 class Pending:
     """`pending/`: one small file for each question that waits now, on this host.
 
@@ -535,9 +537,11 @@ class Pending:
             try:
                 with open(f"{self.folder}/{name}", encoding="utf-8", opener=unblocked) as file:
                     entry = json.loads(file.read(100_000))
-                if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
+                fits = all(isinstance(entry[key], kind) for key, kind in ENTRY_FORM.items())
+                fits = fits and abs(entry["deadline"]) < 1e12
+                if fits and (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
                     found.append({**entry, "since": float(entry["since"])})
-            except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            except (OSError, *MALFORMED):
                 continue  # going away just now, or not ours
         return sorted(found, key=lambda entry: (entry["since"], entry["tag"]))
 
@@ -2369,6 +2373,7 @@ ACTION_FIELDS = {"action": str, "label": str, "clear": bool, "url": str, "method
 JSON_FIELDS = {"topic": str, "message": str, "title": str, "tags": list, "priority": int,
                "click": str, "icon": str, "attach": str, "filename": str, "markdown": bool,
                "actions": list, "email": str, "delay": str, "cache": str, "sequence_id": str}
+STORED_FIELDS = {"id": str, "event": str, "topic": str, "time": int, "expires": int}
 ALIASES = {  # of a header or query parameter, besides its name and x-name
     "title": "t", "message": "m", "priority": "prio p", "tags": "tag ta", "actions": "action",
     "sequence-id": "sid", "markdown": "md content-type content_type", "attach": "a", "since": "si",
@@ -2493,9 +2498,9 @@ def encoded(message: Message, form: str) -> bytes:
     """Return an event as a stream shows it: json, sse or raw."""
     fields, line = message
     if form == "raw":
-        return utf8(fields.get("message", "").replace("\n", " ") + "\n")
+        return utf8(str(fields.get("message", "")).replace("\n", " ") + "\n")
     named = "" if fields["event"].startswith("message") else f"event: {fields['event']}\n"
-    return line if form == "json" else named.encode() + b"data: " + line + b"\n"
+    return line if form == "json" else utf8(named) + b"data: " + line + b"\n"
 
 class Exchange(HandlerBase):
     """One connection, in a thread of its own; `Server` joins it to http.server's handler, and
@@ -2838,9 +2843,9 @@ class Server:
             for line in file:
                 try:
                     fields = json.loads(line[:-1].decode())  # fails where the end is torn off
-                    if fields["id"] and fields["event"] and fields["time"] < fields["expires"]:
+                    if all(type(fields[key]) is kind for key, kind in STORED_FIELDS.items()):
                         self.keep((fields, line))
-                except (ValueError, TypeError, LookupError, RecursionError, Rejected):
+                except (*MALFORMED, Rejected):
                     dropped += 1
         if dropped:
             self.log(f"dropped {dropped} torn or foreign lines from {self.file}")
