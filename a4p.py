@@ -2555,20 +2555,22 @@ class Exchange(HandlerBase):
         self.wfile.flush()  # the go-ahead that its sender may wait for
         lengths, codings = (self.headers.get_all(name, [])
                             for name in ("Content-Length", "Transfer-Encoding"))
-        refuse_if(codings not in ([], ["chunked"]) or len(lengths + codings) > 1
+        refuse_if(self.headers.defects or codings not in ([], ["chunked"])
+                  or len(lengths + codings) > 1
                   or not all(length.isdecimal() and len(length) < 19 for length in lengths),
                   40000)  # two readers could take it for two different requests
         body, size, more = b"", int(lengths[0]) if lengths else 0, bool(codings)
         while size or more:
             if not size:  # another chunk; the last one, of no bytes, has trailers
-                line = self.rfile.readline(64).strip() or self.rfile.readline(64)
-                refuse_if(not re.match(rb"[0-9a-fA-F]{1,8}\s*(;|$)", line), 40000)
+                line = self.rfile.readline(64)
+                refuse_if(not re.fullmatch(rb"[0-9a-fA-F]{1,8}\s*(;.*)?\r?\n", line), 40000)
                 more = bool(size := int(line.partition(b";")[0], 16))
-                while not more and self.rfile.readline(1024).strip():
+                while not more and self.rfile.readline(1024) not in (b"\r\n", b"\n", b""):
                     continue
             part = self.rfile.read(min(size, 65536))
             refuse_if(size and not part, 40000)  # what is too much is read, too, or its sender
             body, size = (body + part)[:self.limits.BODY + 1], size - len(part)  # saw no answer
+            refuse_if(more and not size and self.rfile.readline(3).strip(), 40000)
         return body
 
     def _admit(self, free: object = None) -> None:
