@@ -2810,7 +2810,7 @@ class Server:
             "address_family": socket.AF_INET6 if ":" in host else socket.AF_INET,
             "allow_reuse_address": os.name == "posix", "request_queue_size": 128,
             "daemon_threads": True, "block_on_close": False, "handle_error": lambda *about: None,
-            "verify_request": lambda *about: len(self.open) < 2 * limits.CONNECTIONS,
+            "verify_request": self._has_room,
             "service_actions": lambda tcp: self._cut(time.monotonic())})
         try:
             self.tcp = listen((host, port), handler)
@@ -2881,6 +2881,16 @@ class Server:
         except (OSError, A4pError) as error:  # of a full disk, for one: it costs no delivery
             self.size = 1 << 62
             self.log(f"cannot write {self.file}: {error}")
+
+    def _has_room(self, *about: object) -> bool:
+        """Where all connections are taken, cut the one that has sent no request for longest."""
+        waiting = [one for one in tuple(self.open) if one.deadline < float("inf")]
+        if waiting and len(self.open) >= self.limits.CONNECTIONS:
+            oldest = min(waiting, key=lambda one: one.deadline)
+            self.open.discard(oldest)
+            with contextlib.suppress(OSError):
+                oldest.connection.shutdown(2)
+        return len(self.open) < 2 * self.limits.CONNECTIONS
 
     def _cut(self, now: float) -> None:
         for exchange in tuple(self.open):
