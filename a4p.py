@@ -2907,7 +2907,7 @@ class Server:
             try:
                 urllib_request.urlopen(urllib_request.Request(url, b"", headers),
                                        timeout=self.limits.UPSTREAM_SECONDS).close()
-            except (OSError, ValueError) as error:
+            except Exception as error:  # OSError, or http.client's own kinds
                 self.log(f"poll request to {self.upstream} failed: {error}")
 
 # === Setting up: hook lines, DSH's plugin ===================================
