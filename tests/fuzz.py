@@ -237,15 +237,15 @@ def store(data: bytes) -> None:
     with a_folder() as folder:
         path = str(Path(folder) / "serve.jsonl")
         Path(path).write_bytes(data)
-        hub = a4p.Hub(path, a4p.Limits, lambda text: None)
-        for message in hub.replay(0, set(hub.topics), lambda message: True):
-            for form in ("json", "sse", "raw"):
-                message.encode(form)
-        hub.publish(a4p.Message.new("message", "t", 9, message="new"))
-        hub.file.close()
-        again = a4p.Hub(path, a4p.Limits, lambda text: None)
-        assert list(again.kept) == list(hub.kept)
-        again.file.close()
+        with a4p.Server(store=path) as server:
+            for message in server.kept:
+                for form in ("json", "sse", "raw"):
+                    assert a4p.encoded(message, form).endswith(b"\n")
+            new = a4p.new_message("message", "t", 9, message="new")
+            server.keep(new)
+            server.store(new[1])
+        with a4p.Server(store=path) as again:
+            assert again.kept == server.kept
 
 
 class Served:
@@ -258,14 +258,19 @@ class Served:
             "KEEPALIVE_SECONDS": 0.1, "HEAD_SECONDS": 3, "BODY_SECONDS": 3})
         self.threads = threading.active_count()
         self.server = a4p.Server(page=b"<script>1</script>", log=self.log.append, limits=limits)
+        self.server.tcp.handle_error = self.failed
 
     def __enter__(self) -> Served:
-        self.server.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.settle()
-        self.server.close()
+        self.server.__exit__()
+
+    def failed(self, *about: object) -> None:
+        """Note what ended a connection's thread, but for a client that left."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            self.log.append(traceback.format_exc())
 
     def settle(self) -> None:
         """Wait until every connection's thread has ended."""
@@ -273,7 +278,7 @@ class Served:
         while threading.active_count() > self.threads + 1 or self.server.open:
             assert time.monotonic() < limit, f"threads: {threading.enumerate()}"
             time.sleep(0.01)
-        assert not self.server.hub.listeners
+        assert not self.server.listeners
 
     def request(self, data: bytes) -> bytes:
         """Send these bytes and no more; what comes until it closes."""
