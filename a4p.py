@@ -2844,9 +2844,9 @@ class Server:
             file.seek(0)
             for line in file:
                 try:
-                    fields = json.loads(line[:-1].decode())  # fails where the end is torn off
-                    if all(type(fields[key]) is kind for key, kind in STORED_FIELDS.items()):
-                        self.keep((fields, line))
+                    fields = json.loads(line.decode() if line.endswith(b"\n") else "")  # torn off
+                    refuse_if(typed(fields, STORED_FIELDS).keys() != STORED_FIELDS.keys(), 40024)
+                    self.keep((fields, line))
                 except (*MALFORMED, Rejected):
                     dropped += 1
         if dropped:

@@ -110,6 +110,7 @@ def test_bytes_on_a_socket_are_answered_or_the_connection_closed(served: fuzz.Se
     ("entry", samples.ENTRY_BYTES[2].replace(b"1999999999.5", b"1e999")),
     ("store", samples.STORE_BYTES[0].replace(b"message_delete", b"mess\\ud800_delete")),
     ("store", samples.STORE_BYTES[0].replace(b"1999990000", b"1e999", 1)),
+    ("store", samples.STORE_BYTES[0][:-1] + b"/"), ("store", samples.STORE_BYTES[0][:-1] + b"\xee"),
     ("config", b'{"topic": "t", "x\\ud800": 1}'), ("config", b'{"password": "\\ud800"}'),
     ("config", b'{"server": "http://127.0.0.[1:2586/"}'),
     ("line", samples.LINE_BYTES[4].replace(b'"size": 3', b'"size": 1e999'))])
