@@ -1,13 +1,13 @@
 # make test: from nothing to green; make lint; make e2e: real agents, real browser.
-# make soak: a hook waits SOAK seconds (two hours) over 50 cut connections; memory and CPU.
+# make soak: a hook waits SECONDS (two hours) over 50 cut connections; memory and CPU.
+# make fuzz: samples mutated for SECONDS (ten minutes).
 PYTHON ?= python3
 VENV ?= .venv
-SOAK ?= 7200
 BIN = $(VENV)/bin
 RULES = --line-length 100 --target-version py39 --select E,F,W,B,I,UP,C4,SIM \
         --per-file-ignores 'tests/*:E501,tests/*:SIM117' --config 'src=[".", "tests", "tests/e2e"]'
 
-.PHONY: test lint e2e bench soak clean
+.PHONY: test lint e2e bench soak fuzz clean
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest -q -n auto --doctest-modules a4p.py tests --ignore=tests/e2e --ignore=tests/bench.py
@@ -24,7 +24,10 @@ bench: $(VENV)/test
 	$(BIN)/python tests/bench.py
 
 soak: $(VENV)/test
-	$(BIN)/python tests/soak.py $(SOAK)
+	$(BIN)/python tests/soak.py $(or $(SECONDS),7200)
+
+fuzz: $(VENV)/test
+	$(BIN)/python tests/fuzz.py $(or $(SECONDS),600)
 
 $(VENV)/python:
 	$(PYTHON) -m venv $(VENV)

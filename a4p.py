@@ -134,7 +134,7 @@ class Refused(A4pError):
         self.http = http
 
 # What comes of taking other people's JSON for what it should be
-MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
 
 class Released(BaseException):
     """A signal took the question away: no Exception, so that no handler keeps it."""
@@ -332,7 +332,7 @@ def read_out(home: str) -> Out | None:
     """The mode out, or None at home. Whoever finds it past its end removes it."""
     path = os.path.join(home, "out")
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace", opener=unblocked) as file:
             first, second = file.readline(64).strip(), file.readline(64).strip()
     except OSError:
         return None
@@ -344,6 +344,10 @@ def read_out(home: str) -> Out | None:
         return None
     wait = float(second) if second.replace(".", "", 1).isdecimal() else 0
     return Out(until, wait if 1 <= wait <= WAIT_LIMIT else None)
+
+def unblocked(path: str, flags: int) -> int:
+    """An `opener`: a pipe without a writer is an empty file, and not a wait without end."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 def remove(path: str, older: float = 0) -> bool:
     """Unlink what was changed over `older` seconds ago; True for the one caller that did it."""
@@ -420,10 +424,10 @@ class Log:
 
 # The config: key -> (default, form of its text or range of seconds, what an error says it must be)
 SETTINGS: dict[str, tuple[object, Any, str]] = {
-    "server": ("https://ntfy.sh", r"https?://([^\s/?#@[\]]+|\[[\da-f:.]+\](:\d+)?)(/[^\s?#]*)?",
+    "server": ("https://ntfy.sh", r"https?://([-\w.]+|\[[\w.:]+\])(:\d+)?(/[-\w./~%]*)?",
                "an http:// or https:// URL"),
     "topic": ("", r"|[-_A-Za-z0-9]{1,55}", "1 to 55 of a-z A-Z 0-9 - _"),
-    **dict.fromkeys(("token", "reply_token", "serve_token"), ("", r"\S*", "text without spaces")),
+    **dict.fromkeys(("token", "reply_token", "serve_token"), ("", r"[!-~]*", "ASCII, no spaces")),
     **dict.fromkeys(("user", "password"), ("", r"[^\r\n\0]*", "text of one line")),
     "share_token": (False, "True|False", "true or false"),
     "timeout": (60, (1, WAIT_LIMIT), f"seconds, 1 to {WAIT_LIMIT}"),
@@ -453,7 +457,8 @@ class Config:
         import re
         self.path, text = os.path.join(home, "config.json"), "{}"
         try:
-            with contextlib.suppress(FileNotFoundError), open(self.path, encoding="utf-8") as file:
+            with contextlib.suppress(FileNotFoundError), open(
+                    self.path, encoding="utf-8", opener=unblocked) as file:
                 text = file.read(1_000_000)
             self.stored: Json = dict(**json.loads(text))  # TypeError: no object
         except OSError as error:
@@ -484,7 +489,7 @@ class Config:
         """Merge `changes` into the file, keeping every other key; raises A4pError."""
         import json
         self.stored.update(changes)
-        write_private(self.path, json.dumps(self.stored, indent=2, ensure_ascii=False) + "\n")
+        write_private(self.path, json.dumps(self.stored, indent=2) + "\n")
 
 def resolve_lang(lang: str) -> str:
     """"zh" or "en"; "auto" follows LC_ALL, LC_MESSAGES and LANG."""
@@ -506,6 +511,8 @@ def process_stamp(pid: int) -> str:
     import subprocess
     return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True,
                           timeout=5, check=False).stdout.strip()
+
+ENTRY_FORM = {"id": str, "title": str, "text": str, "closing": dict}
 
 class Pending:
     """`pending/`: one small file for each question that waits now, on this host. Making it claims
@@ -556,9 +563,11 @@ class Pending:
         found = []
         for name in list_dir(self.folder):
             try:
-                with open(f"{self.folder}/{name}", encoding="utf-8") as file:
+                with open(f"{self.folder}/{name}", encoding="utf-8", opener=unblocked) as file:
                     entry = json.loads(file.read(100_000))
-                if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
+                fits = all(isinstance(entry[key], kind) for key, kind in ENTRY_FORM.items())
+                fits = fits and abs(entry["deadline"]) < 1e12
+                if fits and (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
                     stamp = process_stamp(int(entry["pid"]))
                     found.append({**entry, "since": float(entry["since"]),
                                   "lives": bool(stamp) and stamp == entry["stamp"]})
@@ -572,7 +581,7 @@ class Pending:
 
     def dead(self) -> list[Json]:
         """The entries left by processes that are gone, each handed to one caller only."""
-        for name in list_dir(self.taken):
+        for name in [] if os.path.islink(self.taken) else list_dir(self.taken):  # else not ours
             remove(f"{self.taken}/{name}", TAKEN_KEPT)
         for name in list_dir(self.folder):
             if name.endswith(".over"):
@@ -691,8 +700,10 @@ def fold(text: str) -> str:
 CHINESE_DIGITS = str.maketrans("零一二三四五六七八九", "0123456789")
 NUMBER = r"\d{1,40}|[①-⒛]|[一二三四五六七八九]?十[一二三四五六七八九]?|[零一二三四五六七八九]"
 LETTER = "[a-z][0-9]{0,2}"
-MARK = (r"(?:(?:option|choice|answer|number|no\.|选项|选择|答案|编号|选)\s*)?(?P<nth>第\s*)?"
-        r"[#＃(（\[【]*\s*(?P<mark>{form})(?:\s*[)）\]】])*(?:\s*(?:个选项|(?(nth)个|项)|项|号|种|条))?")
+MARK = (r"(?:(?:option|choice|answer|number|no\.|选项|选择|答案|编号|选)\s{{0,9}})?"
+        r"(?P<nth>第\s{{0,9}})?[#＃(（\[【]{{0,9}}\s{{0,9}}"  # with * 4 KB of spaces take seconds
+        r"(?P<mark>{form})(?:\s{{0,9}}[)）\]】]){{0,9}}"
+        r"(?:\s{{0,9}}(?:个选项|(?(nth)个|项)|项|号|种|条))?")
 ENDS = r"(?![a-z\d]|[.:]\d)"  # not in the middle of 3rd, 10k, 4.5 or 12:30
 SEPARATOR = r"(?=[\s,;/、，；+&|.和与及跟])(?:[\s,;/、，；+&|]|\.\s)*(?:(?:and\b|和|与|及|跟)\s*)?"
 CLOSING = r"[\s.。,，、!！:：;；)\]~吧]*"
@@ -748,7 +759,8 @@ def interpret(reply: str, question: Question) -> Answer | None:
     found = [label_of(reply, labels)]
     reply = reply.strip()
     if None in found and multi:
-        found = [label_of(part, labels) for part in re.split(r"\s*[,，、;；\n]\s*", reply)]
+        parts = re.split("[,，、;；\n]", reply, maxsplit=99)
+        found = [label_of(part.strip(), labels) for part in parts]
     if None in found:
         form = LETTER if question.lettered else NUMBER
         marks, words = leading_marks(fold(reply), form)
@@ -905,7 +917,8 @@ class Ntfy:
             return Refused("moved", http, server=self.server, to=plain("/".join(there[:3]) or "?"))
         try:
             found = json.loads(b"".join(response.pieces(LINE_LIMIT)))
-            code, detail = int(found["code"]), plain(str(found["error"]))
+            secret = self.headers.get("Authorization", " \0").split(" ")[1]  # it may be repeated
+            code, detail = int(found["code"]), plain(str(found["error"]).replace(secret, "***"))
         except Exception:  # no JSON of ntfy's, or the connection ended
             code, detail = 0, ""
         mend = next((key for key in (f"mend_{code}", f"mend_{http}") if key in MESSAGES), "mend")
@@ -973,7 +986,7 @@ def credentials(pair: str, token: str = "", name: str = "Authorization") -> dict
     if token or not pair.strip(":"):
         return {name: "Bearer " + token} if token else {}
     import base64
-    return {name: "Basic " + base64.b64encode(pair.encode()).decode()}
+    return {name: "Basic " + base64.b64encode(pair.encode("utf-8", "replace")).decode()}
 
 def encode(body: Json) -> bytes:
     """JSON in UTF-8, since ntfy 2.13 counts the bytes of escapes; a lone surrogate becomes "?"."""
@@ -1712,7 +1725,7 @@ def last_words(payload: Json) -> str:
     import contextlib
     import json
     words, path = "", str(payload.get("transcript_path"))
-    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+    with contextlib.suppress(OSError, ValueError), open(path, "rb", opener=unblocked) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - 1_000_000))
         for line in file:
             with contextlib.suppress(*MALFORMED):
@@ -1755,7 +1768,7 @@ class Transcript:
     def decided(self) -> bool:
         """Whether the terminal has decided since the last look."""
         try:
-            with open(self.path, "rb") as file:
+            with open(self.path, "rb", opener=unblocked) as file:
                 file.seek(self.at or max(0, os.fstat(file.fileno()).st_size - 1_000_000))
                 data = self.rest + file.read(8_000_000)
                 self.at = file.tell()
@@ -2367,6 +2380,7 @@ ACTION_FIELDS = {"action": str, "label": str, "clear": bool, "url": str, "method
 JSON_FIELDS = {"topic": str, "message": str, "title": str, "tags": list, "priority": int,
                "click": str, "icon": str, "attach": str, "filename": str, "markdown": bool,
                "actions": list, "email": str, "delay": str, "cache": str, "sequence_id": str}
+STORED_FIELDS = {"id": str, "event": str, "topic": str, "time": int, "expires": int}
 ALIASES = {  # of a header or query parameter, besides its name and x-name
     "title": "t", "message": "m", "priority": "prio p", "tags": "tag ta", "actions": "action",
     "sequence-id": "sid", "markdown": "md content-type content_type", "attach": "a", "since": "si",
@@ -2491,9 +2505,9 @@ def encoded(message: Message, form: str) -> bytes:
     """Return an event as a stream shows it: json, sse or raw."""
     fields, line = message
     if form == "raw":
-        return utf8(fields.get("message", "").replace("\n", " ") + "\n")
+        return utf8(str(fields.get("message", "")).replace("\n", " ") + "\n")
     named = "" if fields["event"].startswith("message") else f"event: {fields['event']}\n"
-    return line if form == "json" else named.encode() + b"data: " + line + b"\n"
+    return line if form == "json" else utf8(named) + b"data: " + line + b"\n"
 
 class Exchange(HandlerBase):
     """One connection, in a thread of its own; `Server` joins it to http.server's handler, and
@@ -2548,20 +2562,22 @@ class Exchange(HandlerBase):
         self.wfile.flush()  # the go-ahead that its sender may wait for
         lengths, codings = (self.headers.get_all(name, [])
                             for name in ("Content-Length", "Transfer-Encoding"))
-        refuse_if(codings not in ([], ["chunked"]) or len(lengths + codings) > 1
+        refuse_if(self.headers.defects or codings not in ([], ["chunked"])
+                  or len(lengths + codings) > 1
                   or not all(length.isdecimal() and len(length) < 19 for length in lengths),
                   40000)  # two readers could take it for two different requests
         body, size, more = b"", int(lengths[0]) if lengths else 0, bool(codings)
         while size or more:
             if not size:  # another chunk; the last one, of no bytes, has trailers
-                line = self.rfile.readline(64).strip() or self.rfile.readline(64)
-                refuse_if(not re.match(rb"[0-9a-fA-F]{1,8}\s*(;|$)", line), 40000)
+                line = self.rfile.readline(64)
+                refuse_if(not re.fullmatch(rb"[0-9a-fA-F]{1,8}\s*(;.*)?\r?\n", line), 40000)
                 more = bool(size := int(line.partition(b";")[0], 16))
-                while not more and self.rfile.readline(1024).strip():
+                while not more and self.rfile.readline(1024) not in (b"\r\n", b"\n", b""):
                     continue
             part = self.rfile.read(min(size, 65536))
             refuse_if(size and not part, 40000)  # what is too much is read, too, or its sender
             body, size = (body + part)[:self.limits.BODY + 1], size - len(part)  # saw no answer
+            refuse_if(more and not size and self.rfile.readline(3).strip(), 40000)
         return body
 
     def _admit(self, free: object = None) -> None:
@@ -2801,7 +2817,7 @@ class Server:
             "address_family": socket.AF_INET6 if ":" in host else socket.AF_INET,
             "allow_reuse_address": os.name == "posix", "request_queue_size": 128,
             "daemon_threads": True, "block_on_close": False, "handle_error": lambda *about: None,
-            "verify_request": lambda *about: len(self.open) < 2 * limits.CONNECTIONS,
+            "verify_request": self._has_room,
             "service_actions": lambda tcp: self._cut(time.monotonic())})
         try:
             self.tcp = listen((host, port), handler)
@@ -2835,10 +2851,10 @@ class Server:
             file.seek(0)
             for line in file:
                 try:
-                    fields = json.loads(line[:-1].decode())  # fails where the end is torn off
-                    if fields["id"] and fields["event"] and fields["time"] < fields["expires"]:
-                        self.keep((fields, line))
-                except (ValueError, TypeError, LookupError, RecursionError, Rejected):
+                    fields = json.loads(line.decode() if line.endswith(b"\n") else "")  # torn off
+                    refuse_if(typed(fields, STORED_FIELDS).keys() != STORED_FIELDS.keys(), 40024)
+                    self.keep((fields, line))
+                except (*MALFORMED, Rejected):
                     dropped += 1
         if dropped:
             self.log(f"dropped {dropped} torn or foreign lines from {self.file}")
@@ -2873,6 +2889,16 @@ class Server:
             self.size = 1 << 62
             self.log(f"cannot write {self.file}: {error}")
 
+    def _has_room(self, *about: object) -> bool:
+        """Where all connections are taken, cut the one that has sent no request for longest."""
+        waiting = [one for one in tuple(self.open) if one.deadline < float("inf")]
+        if waiting and len(self.open) >= self.limits.CONNECTIONS:
+            oldest = min(waiting, key=lambda one: one.deadline)
+            self.open.discard(oldest)
+            with contextlib.suppress(OSError):
+                oldest.connection.shutdown(2)
+        return len(self.open) < 2 * self.limits.CONNECTIONS
+
     def _cut(self, now: float) -> None:
         for exchange in tuple(self.open):
             if exchange.deadline <= now:
@@ -2888,7 +2914,7 @@ class Server:
             try:
                 urllib_request.urlopen(urllib_request.Request(url, b"", headers),
                                        timeout=self.limits.UPSTREAM_SECONDS).close()
-            except (OSError, ValueError) as error:
+            except Exception as error:  # OSError, or http.client's own kinds
                 self.log(f"poll request to {self.upstream} failed: {error}")
 
 # === MCP: ask_user for every client =========================================
@@ -3383,8 +3409,8 @@ def check_way(state: State) -> Iterator[Finding]:
     proxy = ntfy.proxy.rpartition("@")[2]
     yield judge(True, "d_proxy" if proxy else "", proxy=proxy)
     topics = [config.topic + REPLY_SUFFIX, config.topic]
-    body = {"topic": topics["Authorization" in ntfy.headers], "title": probe, "message": "a4p doctor",
-            "priority": 1, "cache": "no", "sequence_id": probe}
+    body = {"topic": topics["Authorization" in ntfy.headers], "title": probe, "cache": "no",
+            "message": "a4p doctor", "priority": 1, "sequence_id": probe}
     with contextlib.closing(Inbox(ntfy, topics)) as inbox:
         inbox.opened.wait(OPEN_WAIT)
         began = time.monotonic()
@@ -3478,7 +3504,7 @@ def show(text: str, file: Any = None) -> None:
 
 def print_json(value: Json, **form: Any) -> None:
     """JSON on stdout, one line of ASCII if `form` does not say otherwise."""
-    print(json.dumps(value, **form))
+    show(json.dumps(value, **form))
 
 def tell_mode(options: Options, out: Out | None) -> None:
     """Say whether questions go to the phone, and until when."""
@@ -3588,7 +3614,7 @@ def cmd_log(options: Options) -> None:
     path, at = options.state.log.path, 0
     while True:
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
+            with open(path, encoding="utf-8", errors="replace", opener=unblocked) as file:
                 file.seek(at if at <= os.stat(path).st_size else 0)  # it may have been trimmed
                 for row in file:
                     print(escaped(row.rstrip("\n")), flush=True)
@@ -3834,7 +3860,7 @@ def play_phone(options: Options, ntfy: Ntfy, stream: Stream) -> None:
             continue
         buttons = "   ".join(f"[ {action['label']} ]" for action in event.get("actions", []))
         rows = [event["title"], "", *event["message"].split("\n"), "", buttons]
-        print(options.say("demo_push"), *rows, sep="\n  | ", end="\n\n")
+        show("\n  | ".join([options.say("demo_push"), *rows]) + "\n")
         replies = event["topic"] + REPLY_SUFFIX
         if options.reply:
             ntfy.publish({"topic": replies, "message": options.reply})
@@ -3893,6 +3919,7 @@ def parser(lang: str) -> Any:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. The one place where errors become text."""
     args = list(sys.argv[1:] if argv is None else argv)
+    os.umask(0o077)  # whatever is made, and the folders above it, is its owner's alone
     if args[:1] == ["hook"] and not set(args) & {"-h", "--help"}:
         return run_hook(args[1:])
     if args == ["deliver"]:

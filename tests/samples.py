@@ -157,3 +157,78 @@ def log_of(home: Path) -> str:
     """The log of this home, "" where there is none."""
     path = home / "a4p.log"
     return path.read_text() if path.exists() else ""
+
+
+# --- bytes to begin from: for tests/fuzz.py ---------------------------------
+
+def event(name: str, **more: Any) -> dict[str, Any]:
+    """A call of a hook that is no question."""
+    return {"session_id": "5f0c2f4e", "cwd": "/home/ada/shop", "prompt_id": "p1",
+            "permission_mode": "default", "hook_event_name": name, **more}
+
+
+CALLS: list[tuple[str, dict[str, Any]]] = [(agent, payload) for agent, payload, _ in ROUTES] + [
+    ("claude", event("PermissionRequest", tool_name="Bash", permission_suggestions=[
+        {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "make:*"}],
+         "behavior": "allow", "destination": "localSettings"}],
+        tool_input={"command": "make test | tail -3", "description": "Run the tests"})),
+    ("claude", event("PermissionRequest", tool_name="Edit", tool_input={
+        "file_path": "../a.py", "old_string": "x\ny", "new_string": "é\n", "replace_all": False})),
+    ("claude", event("PermissionRequest", tool_name="ExitPlanMode",
+                     tool_input={"plan": "1. Read\n2. Write"})),
+    ("codex", event("PermissionRequest", tool_name="apply_patch", turn_id="t1", tool_input={
+        "command": "*** Begin Patch\n*** Update File: /etc/hosts\n+x\n*** End Patch"})),
+    ("dsh", event("PermissionRequest", tool_name="mcp__db__drop", agent="dsh",
+                  tool_input={"reason": "to clean up", "deep": [1, {"a": None}]})),
+    ("claude", event("Elicitation", mcp_server_name="shop", message="Your order?",
+                     requested_schema={"type": "object", "properties": {
+                         "colour": {"type": "string", "title": "Colour", "enum": ["red", "blue"]},
+                         "gift": {"type": "boolean", "description": "Wrap it?"},
+                         "name": {"type": "string"}}})),
+    ("claude", event("Stop", last_assistant_message="All is done. " * 99, background_tasks=[])),
+    ("codex", event("Stop", turn_id="t1", last_assistant_message="Done.")),
+    ("dsh", event("Stop", turn_id="7", agent="dsh")),
+]
+CALL_BYTES = [json.dumps(payload, ensure_ascii=False).encode() for _, payload in CALLS]
+REPLY_BYTES = [text.encode() for text in (
+    "3", "1,3 and add logging", "2: but later", "选第三个", "③", "k7 yes", "#K7: use sqlite", "yes",
+    "desk", "Redis", "Metrics, alerts, Tracing", '{"behavior": "allow"}', "--allow", "/etc/passwd",
+    "$(touch x); `ls`", "option 3.", "(1) [2] {3}", "always", "允许", "\x1b]0;title\x07", "9\r\nX: y")]
+CONFIG_BYTES = [json.dumps(values, indent=2, ensure_ascii=False).encode() for values in (
+    {"server": "https://ntfy.sh", "topic": TOPIC, "token": "tk_abcdef", "timeout": 60},
+    {"server": "http://127.0.0.1:2586/ntfy/", "topic": "t", "user": "ada", "password": "pä ss",
+     "reply_token": "tk_2", "share_token": True, "priority": 5, "lang": "zh", "phone": "ios",
+     "proxy": "http://u:p%20w@127.0.0.1:3128", "desk": "beside", "reply_wait": 1.5},
+    {"topic": TOPIC, "lang": "auto", "unknown": [1, {"a": "日本"}], "serve_token": "x"})]
+ENTRY_BYTES = [b"1999999999\n600\n", b"\n\n"] + [json.dumps({
+    "id": "qabcdefghij", "agent": "Claude", "project": "shop", "text": "Which?", "since": 1.5,
+    "deadline": 1999999999.5, "title": "Claude: Cache", "pid": pid, "stamp": "1", "host": "HOST",
+    "closing": {"topic": TOPIC, "title": "Claude: Cache", "message": "x", "sequence_id": "qabcdefghij",
+                "priority": 2}, "tag": "k7"}).encode() for pid in (1, 999_999_999)]
+STORE_BYTES = [b"".join(json.dumps({
+    "id": f"abcdefghijk{n}", "time": 1999990000, "expires": 1999999999, "event": kind, "topic": "t",
+    "title": "Claude: Cache", "message": "Where?\n1. Redis", "priority": 4, "tags": ["warning"]},
+    separators=(",", ":")).encode() + b"\n" for n, kind in enumerate(["message", "message_delete"]))]
+HEAD = b" HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+REQUEST_BYTES = [
+    b"GET /" + HEAD + b"\r\n", b"HEAD /t" + HEAD + b"\r\n", b"OPTIONS /t" + HEAD + b"\r\n",
+    b"POST /t?title=q2&p=high" + HEAD + b"Content-Length: 5\r\nX-Tags: a,b\r\n\r\nhello",
+    b"PUT /t/seq" + HEAD + b"Title: =?utf-8?q?=C3=A4?=\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"3;x=y\r\nabc\r\n0\r\nT: 1\r\n\r\n",
+    b"POST /t" + HEAD + b"Actions: view, 'A, B', https://x.y; http, C, http://z, headers.K=v\r\n"
+    b"Content-Length: 1\r\n\r\nx",
+    b"POST /" + HEAD + b"Content-Length: 150\r\n\r\n" + json.dumps({
+        "topic": "t", "message": "x", "title": "A", "priority": 4, "tags": ["b"], "a4p": {"v": 1},
+        "actions": [{"action": "view", "label": "L", "url": "u"}]}).encode().ljust(150),
+    b"GET /t,u/json?poll=1&since=10m" + HEAD + b"\r\n" + b"GET /t/raw?poll=1&tags=a" + HEAD + b"\r\n",
+    b"GET /t/sse?since=all&priority=4" + HEAD + b"Authorization: Basic OmE=\r\n\r\n",
+    b"GET /t/json HTTP/1.0\r\n\r\n", b"DELETE /t/seq" + HEAD + b"\r\n",
+    b"PUT /t/seq/read" + HEAD + b"\r\n", b"GET /t/trigger?auth=QmFzaWMg" + HEAD + b"\r\n",
+    b"GET /v1/health" + HEAD + b"Expect: 100-continue\r\nOrigin: http://127.0.0.1\r\n\r\n"]
+LINE_BYTES = [json.dumps({
+    "id": "abcdefghijkl", "time": "NOW", "event": "message", "topic": f"{TOPIC}{suffix}",
+    "message": "Memory", **more}).replace('"NOW"', "NOW").encode() + b"\n" for suffix, more in (
+        ("-response", {}), ("-response", {"title": "qabcdefghij"}), ("", {"tags": ["x"]}), ("", {}),
+        ("-response", {"attachment": {"name": "a.txt", "type": "text/plain", "size": 3,
+                                      "url": "http://127.0.0.1:9/file/a.txt"}}),
+        ("-response", {"encoding": "base64", "expires": 2000000000, "actions": [{"a": 1}]}))]

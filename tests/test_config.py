@@ -583,7 +583,8 @@ def test_a_terminal_without_chinese_or_emoji_is_no_error(tmp_path: Path) -> None
     write_config(tmp_path)
     state = a4p.State(str(tmp_path))
     state.pending.add({"id": "qaaaaaaaaaa", "agent": "Claude", "project": "店", "text": "🐳 哪个？",
-                       "since": time.time(), "deadline": time.time() + 60})
+                       "since": time.time(), "deadline": time.time() + 60, "title": "Claude: 店",
+                       "closing": {}})
     done = run(tmp_path, "status", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert b"Claude" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -401,3 +402,17 @@ def test_any_numbers_of_the_list_in_any_order_are_those_labels(
     asked = question(*TWELVE.labels, multi=True)
     chosen = [TWELVE.labels[place - 1] for place in sorted(set(places))]
     assert answer(between.join(map(str, places)), asked) == (chosen, "")
+
+
+# --- any reply is read at once --------------------------------------------------
+
+@pytest.mark.parametrize("multi", [False, True])
+@pytest.mark.parametrize("first", ["Docker", "8"])
+@pytest.mark.parametrize("reply", [
+    "option" + " " * 64_000 + "x", "1" + " " * 64_000 + "x", "1" + " )" * 32_000 + "x",
+    "a" + " " * 64_000 + "b", "第" * 21_000, "(" * 64_000 + "1", "1 " * 32_000, "a," * 32_000])
+def test_the_longest_reply_is_read_within_seconds(reply: str, first: str, multi: bool) -> None:
+    asked = question(first, "systemd", multi=multi)
+    began = time.process_time()
+    assert asked.read(reply)
+    assert time.process_time() - began < 5

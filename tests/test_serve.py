@@ -373,6 +373,12 @@ def test_short_actions_say_what_is_wrong(shared, short, detail):
     assert detail in json.loads(text)["error"]
 
 
+def test_a_long_gap_in_short_actions_does_not_hold_the_server(shared):
+    began = time.process_time()
+    assert ask(shared, "POST", "/t", "x", Actions="view," + " " * 60_000 + '"')[0] == 400
+    assert time.process_time() - began < 5
+
+
 def test_a_short_action_takes_headers_extras_and_body(shared):
     short = "http, A, http://x, headers.X-A=1, body='{\"a\": 1}'; broadcast, B, extras.k=v"
     _, _, text = ask(shared, "POST", "/t", "x", Actions=short)
