@@ -16,12 +16,18 @@ import os
 import sys
 import time
 
+# Modules that take time to import: each is, when something of it is first asked for, so that a
+# hook at home, and `typing` anywhere, cost nothing.
+LAZY = """argparse base64 collections contextlib difflib email.errors email.header hashlib hmac
+    http.server json queue re shlex shutil signal socket socketserver ssl subprocess tempfile
+    threading traceback unicodedata urllib.parse urllib.request""".split()  # noqa: SIM905
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # typing costs a hook 4 ms at every start
-    import base64, collections, contextlib, hashlib, hmac, json, queue  # noqa: E401, I001
-    import re, socket, socketserver, threading  # noqa: E401
+if TYPE_CHECKING:
+    import argparse, base64, collections, contextlib, difflib, hashlib, hmac, json  # noqa: E401, I001
     import email.errors as email_errors, email.header as email_header  # noqa: E401
     import http.server as http_server
+    import queue, re, shlex, shutil, signal, socket, socketserver, ssl, subprocess  # noqa: E401
+    import tempfile, threading, traceback, unicodedata  # noqa: E401
     import urllib.parse as urllib_parse, urllib.request as urllib_request  # noqa: E401
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from http.server import BaseHTTPRequestHandler as HandlerBase
@@ -34,18 +40,16 @@ if TYPE_CHECKING:  # typing costs a hook 4 ms at every start
 else:
     HandlerBase = object
     class Lazy:
-        """A module, imported when something of it is asked for: a hook at home asks for none."""
+        """A module of LAZY; submodules have _ for the dot in their names."""
 
-        def __init__(self, name): self.name = name  # noqa: E704
-        def __getattr__(self, key):  # noqa: E301
+        def __init__(self, name):
+            self.name = name
+
+        def __getattr__(self, key):
             __import__(self.name)
             return getattr(sys.modules[self.name], key)
 
-    (base64, collections, contextlib, email_errors, email_header, hashlib, hmac, http_server, json,
-     queue, re, socket, socketserver, threading, urllib_parse, urllib_request) = map(Lazy, (
-         "base64", "collections", "contextlib", "email.errors", "email.header", "hashlib", "hmac",
-         "http.server", "json", "queue", "re", "socket", "socketserver", "threading",
-         "urllib.parse", "urllib.request"))
+    globals().update((name.replace(".", "_"), Lazy(name)) for name in LAZY)
 
 # === Constants and limits ===================================================
 
@@ -308,7 +312,6 @@ def plain(text: str, limit: int = 200) -> str:
 
 def seconds_of(text: str) -> float:
     """Seconds of a duration such as 90, 45s, 1.5m, 2h or 1d; raises UsageError."""
-    import re
     found = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)([smhdSMHD]?)", text)
     units = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
     seconds = float(found[1]) * units[found[2].lower()] if found else 0
@@ -380,9 +383,9 @@ def write_private(path: str, text: str, place: Callable[[str, str], None] = os.r
         with open(os.open(draft, flags, 0o600), "w", encoding="utf-8", newline="") as file:
             file.write(text)
         place(draft, path)
-    except FileExistsError:
-        return False
     except OSError as error:
+        if isinstance(error, FileExistsError) and place is os.link:
+            return False
         raise A4pError("home_write", file=path, detail=error.strerror) from None
     finally:
         remove(draft)
@@ -419,7 +422,6 @@ class Log:
 
     def failure(self, what: str, error: BaseException) -> None:
         """An unexpected error, with the traceback of the one being handled."""
-        import traceback
         self.line(f"{what}: {type(error).__name__}", *traceback.format_exc().splitlines()[-30:])
 
 # The config: key -> (default, form of its text or range of seconds, what an error says it must be)
@@ -442,7 +444,6 @@ ENVIRONMENT = ("A4P_SERVER", "A4P_TOPIC", "A4P_TOKEN", "A4P_TIMEOUT", "A4P_LANG"
 
 def setting_fits(key: str, value: Any) -> bool:
     """Whether `value` may stand as `key` in the config."""
-    import re
     default, form, _ = SETTINGS[key]
     if isinstance(form, tuple):
         return type(value) in (int, float) and form[0] <= value <= form[1]
@@ -452,9 +453,6 @@ class Config:
     """What `config.json` and the environment say, as attributes; raises UsageError."""
 
     def __init__(self, home: str) -> None:
-        import contextlib
-        import json
-        import re
         self.path, text = os.path.join(home, "config.json"), "{}"
         try:
             with contextlib.suppress(FileNotFoundError), open(
@@ -487,7 +485,6 @@ class Config:
 
     def save(self, **changes: object) -> None:
         """Merge `changes` into the file, keeping every other key; raises A4pError."""
-        import json
         self.stored.update(changes)
         write_private(self.path, json.dumps(self.stored, indent=2) + "\n")
 
@@ -508,7 +505,6 @@ def process_stamp(pid: int) -> str:
     except (OSError, IndexError):
         if os.path.exists("/proc/self/stat"):
             return ""
-    import subprocess
     return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True,
                           timeout=5, check=False).stdout.strip()
 
@@ -525,8 +521,6 @@ class Pending:
     def add(self, entry: Json, labels: Sequence[str] = ()) -> str:
         """Put the entry there as this process's; returns its tag, which no label starts with: a
         letter and a digit, or two where many wait, random, so that few collide."""
-        import json
-        import socket
         avoided = {name.partition(".")[0] for name in list_dir(self.folder)}
         avoided |= {fold(label)[:length] for label in labels for length in (2, 3)}
         entry.update(pid=os.getpid(), stamp=process_stamp(os.getpid()), host=socket.gethostname())
@@ -558,8 +552,6 @@ class Pending:
 
     def entries(self) -> list[Json]:
         """Every readable entry of this host, the oldest first; `lives`: so does its process."""
-        import json
-        import socket
         found = []
         for name in list_dir(self.folder):
             try:
@@ -689,7 +681,6 @@ def fold(text: str) -> str:
     """For comparing only: NFKC, no emoji dressing, outer space or case; ③ and ❸ are 3."""
     if text.isascii():
         return text.strip().casefold()
-    import unicodedata
     dressing = dict.fromkeys(map(ord, "\ufe0e\ufe0f\u20e3\u200b\ufeff"))
     parts = []
     for c in text.replace("🔟", "10").translate(dressing):
@@ -720,7 +711,6 @@ def mark_of(text: str, form: str) -> str:
 def leading_marks(text: str, form: str) -> tuple[list[str], str]:
     """The marks of FORM that a text starts with, in small letters, and the words behind them: only
     behind several marks, or behind one with a separator, are there any (not in "3 days")."""
-    import re
     mark, separator = re.compile(MARK.format(form=form) + ENDS, re.I), re.compile(SEPARATOR, re.I)
     marks, at, found = [], 0, mark.match(text)
     while found:
@@ -754,7 +744,6 @@ def interpret(reply: str, question: Question) -> Answer | None:
     >>> interpret("1、3", q), interpret("B1, c1", q), interpret("2: but later", q)
     (Answer(['a1', 'c1'], ''), Answer(['b1', 'c1'], ''), Answer(['b1'], 'but later'))
     """
-    import re
     labels, multi, words = question.labels, question.multi, ""
     found = [label_of(reply, labels)]
     reply = reply.strip()
@@ -778,12 +767,10 @@ def interpret(reply: str, question: Question) -> Answer | None:
 
 def is_loopback(host: str) -> bool:
     """Whether a host name or address is this machine itself."""
-    import re
     return re.fullmatch(r"localhost|::1|127\.[\d.]+", host) is not None
 
 def background(work: Callable[[], object]) -> Any:
     """Run `work` in a thread that does not outlive the process; returns the thread."""
-    import threading
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
@@ -808,20 +795,18 @@ class Ntfy:
     itself: http.client and all that it imports cost a hook 45 ms and 6 MB."""
 
     def __init__(self, config: Config) -> None:
-        import urllib.parse
         self.server, self.proxy = config.server, str(config.proxy)
-        self.url = urllib.parse.urlsplit(self.server)
+        self.url = urllib_parse.urlsplit(self.server)
         self.headers = {"Host": self.url.netloc, "User-Agent": "a4p/" + VERSION,
                         "Connection": "close",
                         **credentials(f"{config.user}:{config.password}", config.token)}
         named = any(name.lower().endswith("_proxy") for name in os.environ)
         if is_loopback(self.url.hostname or ""):
             self.proxy = ""
-        elif not self.proxy and (named or sys.platform in ("darwin", "win32")):
-            import urllib.request  # only now: it imports http.client
-            if not urllib.request.proxy_bypass(self.url.netloc):
-                found = urllib.request.getproxies()
-                self.proxy = found.get(self.url.scheme) or found.get("all", "")
+        elif not self.proxy and (named or sys.platform in ("darwin", "win32")) and (
+                not urllib_request.proxy_bypass(self.url.netloc)):
+            found = urllib_request.getproxies()
+            self.proxy = found.get(self.url.scheme) or found.get("all", "")
         if self.proxy.startswith("socks"):
             raise Refused("socks")
 
@@ -843,7 +828,6 @@ class Ntfy:
 
     def fetch(self, url: str) -> bytes:
         """An attachment of this server."""
-        import re
         if not re.fullmatch(re.escape(self.server) + r"/file/[-.\w]+", url, re.A):
             raise Refused("no_ntfy", server=self.server)
         return self._read("GET", url[len(self.server):])
@@ -876,11 +860,9 @@ class Ntfy:
 
     def _connect(self) -> tuple[Any, str, Json]:
         """A connection, and the start of every path and the login of a request on it."""
-        import socket
-        import urllib.parse
         proxy = self.proxy
-        via = urllib.parse.urlsplit(proxy if "://" in proxy else "//" + proxy)
-        login = credentials(urllib.parse.unquote(f"{via.username or ''}:{via.password or ''}"),
+        via = urllib_parse.urlsplit(proxy if "://" in proxy else "//" + proxy)
+        login = credentials(urllib_parse.unquote(f"{via.username or ''}:{via.password or ''}"),
                             name="Proxy-Authorization")
         secure, host = self.url.scheme == "https", self.url.hostname or ""
         port = self.url.port or (443 if secure else 80)
@@ -894,7 +876,6 @@ class Ntfy:
             status = Stream(sock, "CONNECT " + there, {"Host": there, **login}).status
             if status != 200:
                 raise OSError(f"the proxy answers HTTP {status}")
-        import ssl
         context = ssl.create_default_context()
         if os.path.exists(SPARE_ROOTS) and not context.cert_store_stats()["x509_ca"]:
             context.load_verify_locations(SPARE_ROOTS)
@@ -910,7 +891,6 @@ class Ntfy:
         return Refused("no_network", server=self.server, detail=detail)
 
     def _refusal(self, response: Stream) -> Refused:
-        import json
         http = response.status
         if 300 <= http < 400:  # to follow it would take the credentials along
             there = response.headers.get("location", "?").partition("?")[0].split("/")
@@ -929,7 +909,6 @@ class Stream:
     pieces or as events. The connection ends with the last reference to it."""
 
     def __init__(self, sock: Any, start: str, headers: Json, body: bytes = b"") -> None:
-        import re
         rows = [f"{start} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         sock.sendall("\r\n".join([*rows, "", ""]).encode() + body)
         self.sock, self.file = sock, sock.makefile("rb")
@@ -985,18 +964,14 @@ def credentials(pair: str, token: str = "", name: str = "Authorization") -> dict
     """The header for a token (Bearer) or for `user:password` (Basic); {} without either."""
     if token or not pair.strip(":"):
         return {name: "Bearer " + token} if token else {}
-    import base64
     return {name: "Basic " + base64.b64encode(pair.encode("utf-8", "replace")).decode()}
 
 def encode(body: Json) -> bytes:
     """JSON in UTF-8, since ntfy 2.13 counts the bytes of escapes; a lone surrogate becomes "?"."""
-    import json
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 def event_of(line: bytes | bytearray) -> Json | None:
     """The event on a line of a stream, None for anything without a usable id and time."""
-    import json
-    import re
     try:
         event: Json = json.loads(line)
         fits = (isinstance(event["event"], str) and isinstance(event["time"], int)
@@ -1013,8 +988,6 @@ class Inbox:
     the number of the request that brought it."""
 
     def __init__(self, ntfy: Ntfy, topics: Sequence[str]) -> None:
-        import queue
-        import threading
         self.ntfy, self.topics, self.since = ntfy, list(topics), ""
         self.requests, self.live, self.embedded = 0, False, False
         self.refusal: Refused | None = None
@@ -1027,7 +1000,6 @@ class Inbox:
 
     def get(self, seconds: float) -> Json | None:
         """The next message within `seconds`, else None."""
-        import queue
         if self._gap and self.since and time.monotonic() >= self._poll_at:
             self._poll_at = float("inf")  # one at a time
             background(self._poll)
@@ -1250,7 +1222,6 @@ def tag_of(text: str) -> tuple[str, str]:
     >>> tag_of("k7 3"), tag_of("#K7: use sqlite"), tag_of("k7"), tag_of("s3bucket")
     (('k7', '3'), ('k7', 'use sqlite'), ('', 'k7'), ('', 's3bucket'))
     """
-    import re
     found = re.match(rf"\s*[#＃]?({TAG_FORM})(?:\s*[:：,，]\s*|\s+)(?=\S)", text, re.I)
     return (found[1].lower(), text[found.end():]) if found else ("", text)
 
@@ -1313,7 +1284,7 @@ class Conversation:
             raise
         self.log.line(f"{push.id} {self.sender.agent} asks: {question.text}")
         self.inbox.follow(message["id"], self.requests if live else 0)
-        import subprocess  # noqa: F401 (for the receipt: now, while only the person is awaited)
+        subprocess.Popen  # noqa: B018 (imports it: for the receipt, while nobody is kept waiting)
         self.pushed_at = message["time"]  # the server's clock, whole seconds
         self.replayed: set[int] = set()  # later requests that brought what is older
         self.asked_back = ""
@@ -1362,7 +1333,6 @@ class Conversation:
 
     def _kind(self, event: Json) -> str:
         """Whether a new event is "words", a "tap" on this question's push, or "" neither."""
-        import re
         if self.requests < event["via"] and event["time"] < self.pushed_at:
             self.replayed.add(event["via"])
         if event["id"] in self.seen or event.get("topic") not in self.inbox.topics:
@@ -1568,7 +1538,6 @@ def claude_text(question: Question, answer: Answer) -> str:
     >>> claude_text(q, Answer(["Auth", "Metrics, tracing"], "and logs"))
     'Auth, "Metrics, tracing", and logs'
     """
-    import json
     if not question.multi:
         return answer.text or answer.selected[0]
     labels = [json.dumps(label, ensure_ascii=False) if ", " in label or '"' in label else label
@@ -1578,7 +1547,6 @@ def claude_text(question: Question, answer: Answer) -> str:
 def denial(call: Call, answers: Sequence[Answer]) -> Json:
     """PreToolUse: the only way in is a refusal whose reason reads as the answer. Codex 0.171
     shows the model `Tool call blocked by PreToolUse hook: REASON. Tool: NAME`."""
-    import json
     told = "; ".join(f"{question.text} -> {answer.joined()}"
                      for question, answer in zip(call.questions, answers))
     native = {"answers": {question.key: {"answers": native_answers(answer)}
@@ -1622,7 +1590,6 @@ def summary(given: Json) -> str:
 
 def leaves(value: object, name: str = "") -> Iterator[tuple[str, str]]:
     """Each plain value in `value` as text, with its dotted name."""
-    import json
     if isinstance(value, (dict, list)):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value, 1):
             yield from leaves(inner, f"{name}.{key}" if name else str(key))
@@ -1635,7 +1602,6 @@ def risky(given: Json, cwd: str) -> bool:
     >>> risky({"command": "rm -r x"}, "/a"), risky({"file_path": "../c", "content": ""}, "/a")
     (True, True)
     """
-    import re
     told = "\n".join(text for key, text in leaves(given) if not TOLD_LAST.get(key))
     files = re.findall(r"^\*\*\* (?:\w+ File|Move to): (.+)", told, re.M)  # Codex's apply_patch
     if any(map(TOLD_LAST.get, given)):
@@ -1706,7 +1672,6 @@ def form_filled(call: Call, answers: Sequence[Answer]) -> Json:
 
 def finished(payload: Json, desk: str, lang: str) -> list[Question]:
     """The end of a turn, told in the agent's last words, by sentences; not while tasks run on."""
-    import re
     if any(text == "running" for _, text in leaves(payload.get("background_tasks"))):
         return []
     turn = payload.get("prompt_id") or payload.get("turn_id") or random_id(10)
@@ -1722,8 +1687,6 @@ def finished(payload: Json, desk: str, lang: str) -> list[Question]:
 
 def last_words(payload: Json) -> str:
     """The assistant's last text in the transcript of Claude Code or Codex, "" without one."""
-    import contextlib
-    import json
     words, path = "", str(payload.get("transcript_path"))
     with contextlib.suppress(OSError, ValueError), open(path, "rb", opener=unblocked) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - 1_000_000))
@@ -1778,8 +1741,6 @@ class Transcript:
         return sum(map(self._decides, lines)) > 0  # every line is to be read
 
     def _decides(self, line: bytes) -> bool:
-        import contextlib
-        import json
         if self.tool.encode() not in line and b"tool_result" not in line:
             return False
         found = False
@@ -1911,13 +1872,11 @@ def ignore(number: int, frame: object) -> None:
 
 def on_signals(handler: Callable[[int, Any], None]) -> None:
     """From now on SIGTERM, SIGHUP and SIGINT are for `handler`."""
-    import signal
     for name in {"SIGTERM", "SIGHUP", "SIGINT"} & set(dir(signal)):
         signal.signal(getattr(signal, name), handler)
 
 def read_payload() -> object:
     """The JSON on stdin; raises A4pError over STDIN_LIMIT bytes or after STDIN_WAIT seconds."""
-    import json
     def read() -> bytes:
         with open(0, "rb", closefd=False) as file:
             return file.read(STDIN_LIMIT + 1) or b""  # None where it would block
@@ -1935,7 +1894,6 @@ def read_payload() -> object:
 
 def hand_over(output: Json) -> None:
     """Write one line of ASCII JSON to stdout and close it: the agent goes on from here."""
-    import json
     data = json.dumps(output, allow_nan=False).encode() + b"\n"
     while data:
         data = data[os.write(1, data):]
@@ -1948,8 +1906,6 @@ def sweep(state: State) -> None:
 def deliver_later(state: State, closings: list[Json]) -> None:
     """Publish, and empty the list: from a process with none of this one's descriptors."""
     while closings:
-        import json
-        import subprocess
         job = json.dumps(closings[:20]).encode()  # fits a pipe: no waiting
         try:
             child = subprocess.Popen(
@@ -2974,9 +2930,6 @@ class Mcp:
 
     def run(self, state: State) -> None:
         """Serve until stdin ends or a signal comes, then withdraw all that waits."""
-        import contextlib
-        import json
-        import threading
         on_signals(release)
         with contextlib.suppress(Released):
             sweep(state)
@@ -2993,7 +2946,6 @@ class Mcp:
             time.sleep(0.02)
 
     def _send(self, **message: object) -> None:
-        import contextlib
         with contextlib.suppress(OSError):  # the client is gone: stdin is about to end
             self.stdout.write(encode({"jsonrpc": "2.0", **message}) + b"\n")
             self.stdout.flush()
@@ -3052,8 +3004,6 @@ class Mcp:
     def _ask(self, call: Json, state: State, agent: str, title: str, description: str,
              options: Sequence[Json], allowCustomInput: bool = True) -> Json:
         """Ask where the person is: on the phone; at home in the client's form, or on the page."""
-        import contextlib
-        import json
         values = {row["label"]: row["value"] for row in options}
         if len(values) < len(options):
             raise UsageError("mcp_call", fault="arguments.options: two labels are the same")
@@ -3144,7 +3094,6 @@ def agent_files(agent: str) -> list[str]:
 
 def agents_here() -> list[str]:
     """The agents that are on this machine."""
-    import shutil
     return [agent for agent in MOUNTS
             if shutil.which(agent) or os.path.isdir(os.path.dirname(agent_files(agent)[0]))]
 
@@ -3161,7 +3110,6 @@ def hook_line(state: State, agent: str) -> str:
     """The shell line for an agent's config: silent and free of cost in mode home, and where
     python or a4p.py have gone (measured: an exit status of 2 makes Claude Code deny the call).
     On Windows (untested) Codex has cmd.exe run it, Claude Code Git Bash."""
-    import shlex
     home, words = state.home, [f"{state.home}/out", stable_python(), os.path.abspath(__file__)]
     moved = home != os.path.expanduser("~/.a4p")  # the agent's environment may not say so
     if os.name == "nt" and agent == "codex":
@@ -3353,8 +3301,6 @@ def edited(path: str, edit: Callable[[str | None], Any]) -> tuple[str | None, An
 def change(options: Options, path: str, edit: Callable[[str | None], str | None]) -> bool:
     """Edit a file of others, or show how it would change; False where there is nothing to change.
     Its mode, owner and links stay, and a copy beside it. Raises A4pError."""
-    import difflib
-    import shutil
     before, after = edited(path, edit)
     changes: bool = before != after
     def place(draft: str, target: str) -> None:
@@ -3382,7 +3328,6 @@ def judge(fine: object, key: str, bad: str = "warning", **values: object) -> Fin
 
 def check_here(state: State) -> Iterator[Finding]:
     """Python, the config and its modes, the topic, what was left behind, the log."""
-    import shlex
     config, log, version = need_topic(state), state.log.path, sys.version_info[:3]
     yield judge(version >= (3, 9), "d_python", "failure", path=stable_python(),
                 version=".".join(map(str, version)))
@@ -3400,7 +3345,6 @@ def check_way(state: State) -> Iterator[Finding]:
     """The way to the server: certificates, proxy, a message there and back on a stream. Its title
     is that of a tap on no question, so that no hook takes it for a reply; without credentials it
     goes to the response topic, which no phone shows. Raises Refused."""
-    import ssl
     config, ntfy, probe = need_topic(state), Ntfy(state.config), "q" + random_id(10)
     roots = ssl.get_default_verify_paths()
     yield judge(config.server[:5] == "http:" or os.name == "nt" or roots.cafile
@@ -3434,7 +3378,6 @@ def check_way(state: State) -> Iterator[Finding]:
 
 def check_agents(state: State) -> Iterator[Finding]:
     """Of each agent on this machine: its version, a4p's hooks, and what works against them."""
-    import subprocess
     steps = {agent: edits(state, agent, agent_files(agent)[0])[-1] for agent in agents_here()}
     texts = {agent: edited(path, drop) for agent, (path, _, drop) in steps.items()}
     none = "warning" if any(text != bare for text, bare in texts.values()) else "failure"
@@ -3516,7 +3459,6 @@ def tell_mode(options: Options, out: Out | None) -> None:
 
 def cmd_out(options: Options) -> None:
     """Go out: from now on questions go to the phone."""
-    import shutil
     state = options.state
     need_topic(state)
     until = int(time.time() + seconds_of(options.duration)) if options.duration else ""
@@ -3708,7 +3650,6 @@ def cmd_install(options: Options) -> int:
 
 def cmd_uninstall(options: Options) -> int:
     """Take a4p out of the agents' own configs, and release what waits."""
-    import shutil
     state, options.yes = options.state, True
     options.agents = options.agents or list(MOUNTS)
     agents = chosen(options)
@@ -3837,7 +3778,6 @@ DEMO_CALL = {
 
 def cmd_demo(options: Options) -> None:
     """The whole main job on this machine: a server, a question, the JSON that comes out."""
-    import tempfile
     with tempfile.TemporaryDirectory() as folder, Server("127.0.0.1", 0) as server:
         topic = "a4p-" + random_id(26)
         State(folder).config.save(server=server.url, topic=topic, lang=options.lang, timeout=300)
@@ -3894,7 +3834,6 @@ VALUES: dict[str, Json] = {
 
 def parser(lang: str) -> Any:
     """The argument parser; every command's help ends with an example."""
-    import argparse
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> Any:
             raise UsageError("usage", detail=message, prog=self.prog)

@@ -204,7 +204,7 @@ def test_topics_are_shortened_and_no_secret_is_shown(user: Doctor, server: str) 
 def test_what_a_killed_process_left_is_counted(user: Doctor) -> None:
     pending = user.home / ".a4p" / "pending"
     state = a4p.State(str(user.home / ".a4p"))
-    state.pending.add({"id": "q" + "a" * 10, "since": 1.0, "closing": {}})
+    state.pending.add({"id": "q" + "a" * 10, "title": "Ask: X", "text": "x", "since": 1.0, "deadline": 2.0, "closing": {}})
     [file] = pending.glob("*.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), "stamp": "another"}))
     report = user.report()

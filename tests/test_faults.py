@@ -203,7 +203,8 @@ def test_a_push_whose_acceptance_is_lost_is_replaced(home: Home, ask: Start, los
 
 @pytest.mark.parametrize(("server", "cause"), [
     ("http://127.0.0.1:9", UNREACHED), ("http://127.0.0.1:99999", UNREACHED),
-    ("http://127.0.0.1:x", UNREACHED), ("http://[::1", "server must be an http:// or https:// URL"),
+    ("http://127.0.0.1:x", "server must be an http:// or https:// URL"),
+    ("http://[::1", "server must be an http:// or https:// URL"),
     ("http://" + ".".join(["name" * 15] * 5), UNREACHED),  # longer than any name may be: no look-up
     ("http://a..b", UNREACHED), ("http://" + "a" * 64, UNREACHED)])
 def test_a_server_that_is_nowhere(home: Home, ask: Start, server: str, cause: str) -> None:

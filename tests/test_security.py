@@ -220,7 +220,7 @@ def test_a_draft_is_never_written_through_a_link(
     monkeypatch.setattr(a4p, "random_id", lambda length: "x" * length)
     target = tmp_path / "elsewhere"
     (tmp_path / f"out.{os.getpid()}.xxxxxxxx").symlink_to(target)
-    with pytest.raises(FileExistsError):
+    with pytest.raises(a4p.A4pError):
         a4p.write_private(str(tmp_path / "out"), "text")
     assert not target.exists()
 
