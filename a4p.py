@@ -1872,8 +1872,9 @@ def ignore(number: int, frame: object) -> None:
 
 def on_signals(handler: Callable[[int, Any], None]) -> None:
     """From now on SIGTERM, SIGHUP and SIGINT are for `handler`."""
-    for name in {"SIGTERM", "SIGHUP", "SIGINT"} & set(dir(signal)):
-        signal.signal(getattr(signal, name), handler)
+    for number in (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP", "SIGINT")):
+        if number:
+            signal.signal(number, handler)
 
 def read_payload() -> object:
     """The JSON on stdin; raises A4pError over STDIN_LIMIT bytes or after STDIN_WAIT seconds."""
