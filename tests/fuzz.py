@@ -204,7 +204,6 @@ def config(data: bytes) -> None:
         with contextlib.suppress(a4p.Refused):
             client = a4p.Ntfy(found)
             assert all("\n" not in value and "\r" not in value for value in client.headers.values())
-            client._proxy()
         push = a4p.Push(found, a4p.Sender("Ask"), samples.question("A", "B"))
         with contextlib.suppress(a4p.A4pError):
             a4p.encode(push.compose())
