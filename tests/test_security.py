@@ -202,15 +202,20 @@ def test_a_config_that_is_a_link_is_replaced_and_what_it_led_to_is_left(tmp_path
 
 
 @pytest.mark.parametrize("name", ["taken", "pending"])
-def test_only_a_folder_of_our_own_is_emptied(tmp_path: Path, name: str) -> None:
+def test_only_a_folder_of_our_own_is_emptied(
+        tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(a4p, "TAKEN_KEPT", 1e-9)  # whatever is there is old
+    monkeypatch.setattr(a4p, "TAG_KEPT", 1e-9)
     home, target = tmp_path / "home", tmp_path / "documents"
-    write_config(home)
-    target.mkdir()
-    for file in ("letter", "game.over"):
-        (target / file).write_text("precious")
-        os.utime(target / file, (1, 1))
+    for folder in (target, home / name):
+        folder.mkdir(parents=True)
+        for file in ("letter", "game.over"):
+            (folder / file).write_text("precious")
+    a4p.State(str(home)).pending.dead()
+    assert not (home / name / "game.over").exists()
+    (home / name).rename(tmp_path / "old")
     (home / name).symlink_to(target)
-    assert run(home, "status").returncode == 0
+    a4p.State(str(home)).pending.dead()
     assert sorted(os.listdir(target)) == ["game.over", "letter"]
 
 
