@@ -363,8 +363,8 @@ def remove(path: str, older: float = 0) -> bool:
     return True
 
 def list_dir(folder: str) -> list[str]:
-    """The names in a folder; none where it is not there."""
-    return [name for _, _, names in os.walk(folder) for name in names]
+    """The files in a folder; none where it is not there, or another's, which we must not empty."""
+    return [] if os.path.islink(folder) else next(os.walk(folder), ("", [], []))[2]
 
 def make_dir(path: str) -> None:
     """The folder, 0700 where it is new; raises A4pError."""
@@ -573,7 +573,7 @@ class Pending:
 
     def dead(self) -> list[Json]:
         """The entries left by processes that are gone, each handed to one caller only."""
-        for name in [] if os.path.islink(self.taken) else list_dir(self.taken):  # else not ours
+        for name in list_dir(self.taken):
             remove(f"{self.taken}/{name}", TAKEN_KEPT)
         for name in list_dir(self.folder):
             if name.endswith(".over"):
