@@ -2018,81 +2018,65 @@ def _qr_remainder(words: bytes, ecc: int) -> bytes:
 
 PAGE = r"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>a4p</title><link rel="icon" href="data:,">
-<meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
-:root { color-scheme: light dark;
+:root { color-scheme: light dark; background: var(--ground); color: var(--ink);
   --ground: light-dark(#f4f3f0, #121316); --card: light-dark(#fff, #1c1e22);
   --ink: light-dark(#1b1d21, #ececee); --soft: light-dark(#585d66, #a7abb4);
-  --line: light-dark(#dcdad4, #31343a); --edge: light-dark(#83878f, #7b808a);
-  --accent: light-dark(#1d56b8, #93b9ff); --bad: light-dark(#ae1f1a, #ff9f96);
-  --warm: light-dark(#7d4800, #f3c173); --good: light-dark(#1c6a3a, #86d5a2); }
-* { box-sizing: border-box; min-width: 0; margin: 0; padding: 0; border: 0; font: inherit; }
-html { background: var(--ground); color: var(--ink); -webkit-text-size-adjust: 100%; }
-body { max-width: 42rem; margin: 0 auto; font: 1.0625rem/1.45 system-ui; overflow-wrap: anywhere;
-  padding: max(.5rem, env(safe-area-inset-top)) 1rem max(3rem, env(safe-area-inset-bottom)); }
-b, h1, h2, .mark, .tag, .main, .quiet { font-weight: 600; }
+  --edge: light-dark(#83878f, #7b808a); --accent: light-dark(#1d56b8, #93b9ff);
+  --bad: light-dark(#ae1f1a, #ff9f96); --good: light-dark(#1c6a3a, #86d5a2); }
+* { box-sizing: border-box; min-width: 0; margin: 0; padding: 0; border: 0;
+  font: inherit; color: inherit; }
+body { max-width: 42rem; margin: auto; padding: .5rem 1rem 3rem; overflow-wrap: anywhere;
+  font: 1.0625rem/1.45 system-ui; -webkit-text-size-adjust: 100%; }
 header, .head, .fill { display: flex; flex: 1; flex-wrap: wrap; gap: 0 .75rem;
   align-items: baseline; justify-content: space-between; text-align: start; }
-header, #past h2, li { padding: .75rem .25rem; }
-li { list-style: none; border-top: 1px solid var(--line); }
+header, li, main > .soft, #past h2 { padding: .75rem .25rem; list-style: none; }
 small, .soft, .head { color: var(--soft); font-size: .9375rem; font-variant-numeric: tabular-nums; }
-#empty { text-align: center; padding: 3.5rem 1rem; }
-#live { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-.connected::before { content: "●"; margin-right: .4em; color: var(--good); }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 1rem;
-  padding: 1.125rem; margin-bottom: 1rem; box-shadow: 0 1px 2px #0001, 0 6px 20px #0001; }
-.card h2 { margin-top: .75rem; font-size: 1rem; }
-.text { white-space: pre-wrap; margin: .25rem 0 .5rem; }
-.card .short { font-size: 1.25rem; font-weight: 600; }
-pre { font: .9375rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
-button, .row, .field { background: var(--card); color: var(--ink); border: 1px solid var(--edge);
-  border-radius: 12px; width: 100%; min-height: 3.25rem; margin-top: .5rem; padding: .6rem .9rem; }
-.row { display: flex; gap: .875rem; align-items: center; text-align: center; }
-.row:has(:checked) { border-color: var(--accent); box-shadow: inset 0 0 0 1px var(--accent); }
+.card, .row, .field, button { background: var(--card); border: 1px solid var(--edge);
+  border-radius: .75rem; width: 100%; min-height: 3.25rem; padding: .75rem 1rem; }
+.card, .card p, .row, .field, button { margin-top: .75rem; }
+.row { display: flex; gap: 1rem; align-items: center; }
 .row input { flex: none; width: 1.5rem; height: 1.5rem; accent-color: var(--accent); }
-.mark { background: var(--ground); border-radius: .5rem; min-width: 2rem; line-height: 2rem; }
-.fill small { flex-basis: 100%; }
-.tag { font-size: .8125rem; color: var(--soft); }
-.words { display: flex; gap: .5rem; align-items: end; }
-.words, .main, .note:not(:empty), .note + .quiet { margin-top: 1rem; }
-.main { color: var(--card); background: var(--accent); border-color: var(--accent); }
-.mark, .quiet, .card h2 { color: var(--accent); width: auto; }
-.high { color: var(--warm); }
-.answered { color: var(--good); }
-.danger { border-color: var(--bad); }
-.danger b, .danger .mark, .bad, .soon, .lost, .card:not(.sent) .note { color: var(--bad); }
-.sent form, .card:not(.sent) .note + .quiet { display: none; }
+.fill .soft { flex-basis: 100%; }
+.text { white-space: pre-wrap; margin-bottom: .5rem; }
+pre { font-family: ui-monospace, monospace; }
+b, h1, h2, .mark, button { font-weight: 600; }
+.card h2, .mark, .high, button:not(.row) { color: var(--accent); }
+.connected, .answered { color: var(--good); }
+.danger, .lost, .soon, .note { color: var(--bad); border-color: var(--bad); }
+.sent .note { color: inherit; }
+.sent form, article:not(.sent) > button { display: none; }
 fieldset:disabled { opacity: .55; }
-:focus-visible, .row:has(:focus-visible) { outline: 3px solid var(--accent); outline-offset: 2px; }
-@media (hover: hover) { button:not(.main):hover, .row:hover { background: var(--ground); } }
+:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+#live { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 </style>
-<header><h1>a4p</h1><p id="state" class="soft" role="status"></p></header>
+<header><h1>a4p</h1><p id="state" role="status"></p></header>
 <main tabindex="-1">
 <form id="gate" class="card" hidden>
 <label><b></b><br><small data-say="why"></small><input id="key" class="field" autocomplete="off"
-autocapitalize="none" required></label><button class="main" data-say="go"></button></form>
+autocapitalize="none" required></label><button data-say="go"></button></form>
 <section id="queue"></section>
 <p id="empty" class="soft" data-say="empty" hidden></p>
 <section id="past" hidden><h2 class="soft" data-say="recent"></h2><ul></ul></section></main>
 <p id="live" aria-live="polite"></p>
 <script>
 const TEXT = {  // [English, Chinese]
-  connected: ["Connected", "已连接"], lost: ["No connection, trying again", "连接已断开，正在重试"],
-  queue: ["Waiting questions", "等待回答的问题"], recent: ["Recent", "最近"],
   empty: ["Nothing is waiting. New questions appear here.", "没有问题在等待，新问题会显示在这里。"],
-  question: ["Question", "问题"], place: ["{} of {}", "第 {} 个，共 {} 个"], send: ["Send", "发送"],
-  left: ["{} left", "剩余 {}"], high: ["high priority", "高优先级"], danger: ["careful", "请谨慎"],
-  medium: ["medium priority", "中优先级"], low: ["low priority", "低优先级"],
-  several: ["Choose one or more", "可选一项或多项"], submit: ["Submit", "提交"],
-  other: ["Other", "其他"], words: ["Your answer", "你的回答"], again: ["Answer again", "重新回答"],
-  none: ["Choose an option or type an answer.", "请选择一项或输入回答。"], go: ["Continue", "继续"],
-  sent: ["Sent: {}. Waiting for the agent.", "已发送：{}。等待代理接收。"],
-  offline: ["no connection", "没有连接"], answered: ["Answered: {}", "已回答：{}"],
-  failed: ["Not sent ({}). Please try again.", "未能发送（{}）。请重试。"],
-  desk: ["Answered at the desk", "已在电脑前回答"], topic: ["Topic", "主题"],
-  timeout: ["Timed out, back at the terminal", "无人回答，已回到终端"], token: ["Token", "令牌"],
-  released: ["Back at the terminal", "已放回终端"], ended: ["No longer waiting", "已不再等待"],
   why: ["It stands in the server's link: /topic#t=token", "见服务器显示的链接：/主题#t=令牌"],
+  failed: ["Not sent ({}). Please try again.", "未能发送（{}）。请重试。"], send: ["Send", "发送"],
+  none: ["Choose an option or type an answer.", "请选择一项或输入回答。"], topic: ["Topic", "主题"],
+  sent: ["Sent: {}. Waiting for the agent.", "已发送：{}。等待代理接收。"],
+  lost: ["No connection, trying again", "连接已断开，正在重试"], connected: ["Connected", "已连接"],
+  timeout: ["Timed out, back at the terminal", "无人回答，已回到终端"], other: ["Other", "其他"],
+  released: ["Back at the terminal", "已放回终端"], ended: ["No longer waiting", "已不再等待"],
+  desk: ["Answered at the desk", "已在电脑前回答"], medium: ["medium priority", "中优先级"],
+  answered: ["Answered: {}", "已回答：{}"], queue: ["Waiting questions", "等待回答的问题"],
+  several: ["Choose one or more", "可选一项或多项"], place: ["{} of {}", "第 {} 个，共 {} 个"],
+  question: ["Question", "问题"], high: ["high priority", "高优先级"], recent: ["Recent", "最近"],
+  again: ["Answer again", "重新回答"], token: ["Token", "令牌"], low: ["low priority", "低优先级"],
+  offline: ["no connection", "没有连接"], left: ["{} left", "剩余 {}"], go: ["Continue", "继续"],
+  words: ["Your answer", "你的回答"], danger: ["careful", "请谨慎"], submit: ["Submit", "提交"],
 };
 const zh = /^zh/i.test(navigator.language), $ = selector => document.querySelector(selector);
 const say = (key, ...parts) => TEXT[key][+zh].replace(/{}/g, () => parts.shift());
@@ -2111,14 +2095,15 @@ function el(kind, ...kids) {  // what comes from outside becomes text, never mar
   return node;
 }
 const bearer = () => store.a4pToken ? { Authorization: "Bearer " + store.a4pToken } : {};
-const show = state => set($("#state"), { className: "soft " + state, textContent: say(state) });
+const show = state => set($("#state"), { className: state, textContent: say(state) });
 const soon = () => { drawing ||= setTimeout(draw, 20); };  // a replay is drawn once
 const later = (act, seconds) => { clearTimeout(timer); timer = setTimeout(act, seconds * 1000); };
+const change = (item, what) => { set(item, what); draw(); };
 function connect() {
   source?.close();
   later(lost, 15);
-  const code = btoa(bearer().Authorization || "").replace(/=/g, "");
-  const auth = code.replace(/[+]/g, "-").replace(/[/]/g, "_");
+  const code = btoa(bearer().Authorization || "");  // as the server wants it, safe in a URL:
+  const auth = code.replace(/[+/=]/g, c => "-_"["+/".indexOf(c)] || "");
   source = new EventSource(`/${topic},${topic}-response/sse?since=12h&auth=${auth}`);
   source.onmessage = event => { later(lost, 77); take(JSON.parse(event.data)); };
   source.onerror = lost;
@@ -2132,12 +2117,11 @@ function connect() {
   });
 }
 async function lost() {
-  const refused = source.readyState === EventSource.CLOSED;
   source.close();
   show("lost");
   later(connect, delay);
   delay = Math.min(15, delay * 2);
-  const answer = refused && await fetch(`/${topic}/auth`, { headers: bearer() }).catch(Object);
+  const answer = await fetch(`/${topic}/auth`, { headers: bearer() }).catch(Object);
   if ([401, 403].includes(answer.status)) gate();
 }
 function gate() {  // asks for what is missing, the topic or the token
@@ -2147,19 +2131,18 @@ function gate() {  // asks for what is missing, the topic or the token
   $("#state").textContent = "";
   set($("#key"), named ? { type: "password" } : { pattern: "[\\w\\-]{1,55}" }).focus();
 }
-const epoch = seconds => Math.min(Number(seconds) || 0, 1e11);
 function take(m) {
   if (seen.has(m.id)) return;
   seen.add(m.id);
   const id = String(m.topic === topic ? m.sequence_id || m.id : m.title), a = Object(m.a4p);
-  const item = items.get(id) || { id, time: m.time };
+  const item = items.get(id) || { id, time: m.time }, asks = /^(question|approval)$/.test(a.kind);
   const about = id.endsWith("b") && items.get(id.slice(0, -1));  // whom a word is about
   if (item.card || about?.card) calm = Date.now() + 400;  // a second tap must not hit the next
   soon();
   if (/^message_/.test(m.event)) return items.delete(id);  // deleted or cleared
   if (m.event !== "message") return;
   if (m.topic !== topic) return set(item, { sent: m.message });
-  const until = epoch(a.deadline), asks = a.kind === "question" || a.kind === "approval";
+  const until = Number(a.deadline) || NaN;
   if (about?.card) return set(about, { until, sent: undefined, error: m.message });
   items.delete(id);
   items.set(id, item);
@@ -2172,42 +2155,39 @@ function ask(item, a) {  // makes the card, which keeps what is typed and checke
   const options = Array.isArray(a.options) ? a.options.map(Object) : [], marks = Object(a.marks);
   const header = String(a.header || say("question")), several = a.multi === true && options[0];
   const who = [a.agent, a.project, a.tag].filter(Boolean).join(" · ");
-  const rows = options.map((option, i) => row(item, option, String(marks[i] ?? i + 1), several));
-  const field = set(el("input.field"), { autocomplete: "off" });
-  const label = el("label.fill", el("span.soft", say(rows.length ? "other" : "words")), field);
-  const words = el("div.words", label, !several && el("button.quiet", say("send")));
-  const fields = el("fieldset", several && el("p.soft", say("several")), ...rows,
-    (a.custom || !rows.length) && words, several && el("button.main", say("submit")));
+  const words = a.custom || !options[0], field = set(el("input.field"), { autocomplete: "off" });
+  const fields = el("fieldset", several && el("p.soft", say("several")),
+    ...options.map((option, i) => row(item, option, String(marks[i] ?? i + 1), several)),
+    words && el("label", el("p.soft", say(options[0] ? "other" : "words")), field),
+    (words || several) && el("button", say(several ? "submit" : "send")));
   const form = set(el("form", fields), { onsubmit: event => {
     event.preventDefault();
     const chosen = [...form.querySelectorAll(":checked")].map(box => box.value).join(", ");
     send(item, [chosen, field.value.trim()].filter(Boolean).join(": "));
   } });
   const clock = set(el("span"), { role: "timer" }), note = set(el("p.note"), { role: "status" });
-  const redo = el("button.quiet", say("again"));
-  redo.onclick = () => change(item, { sent: undefined });
+  const redo = set(el("button", say("again")), { onclick: () => change(item, { sent: undefined }) });
   const card = el("article.card", el("div.head", el("span", who), clock),
-    el("div.head", el("h2", header), a.of > 1 && el("span", say("place", a.n, a.of))),
+    el("div.fill", el("h2", header), a.of > 1 && el("small", say("place", a.n, a.of))),
     prose(a.text), form, note, redo);
   fields.ariaLabel = set(card, { tabIndex: -1 }).ariaLabel = header;
-  set(item, { card, clock, form, note, until: epoch(a.deadline), sent: undefined, error: "",
+  set(item, { card, clock, form, note, until: Number(a.deadline) || NaN, sent: undefined, error: "",
     title: [who, header].filter(Boolean).join(" · "), message: a.text });
 }
 function row(item, option, mark, several) {
   const { label, description, priority } = option, danger = option.danger === true;
   const kind = danger ? ".row.danger" : ".row";
   const inside = [mark && el("span.mark", mark), el("span.fill", el("b", label),
-    danger && el("span.tag.bad", "⚠ " + say("danger")),
-    ["high", "medium", "low"].includes(priority) && el("span.tag." + priority, say(priority)),
-    description && el("small", description))];
+    danger && el("b", "⚠ " + say("danger")),
+    /^(high|medium|low)$/.test(priority) && el("small." + priority, say(priority)),
+    description && el("span.soft", description))];
   if (several)
     return el("label" + kind, ...inside, set(el("input"), { type: "checkbox", value: mark }));
   const onclick = () => Date.now() > calm && send(item, String(label));
   return set(el("button" + kind, ...inside), { onclick, type: "button" });
 }
-const left = item => item.until - (Date.now() + skew) / 1000;  // seconds
-const waits = item => item.card && !item.end && !(item.until && left(item) < -2);
-const change = (item, what) => { set(item, what); draw(); };
+const left = item => item.until - (Date.now() + skew) / 1000;  // seconds; NaN: no deadline
+const waits = item => item.card && !item.end && !(left(item) < -2);
 function draw() {  // brings the page to what the items say
   drawing = clearTimeout(drawing);
   if (!waiting.every(waits)) calm = Date.now() + 400;
@@ -2216,13 +2196,13 @@ function draw() {  // brings the page to what the items say
   waiting = [...items.values()].filter(waits).sort((a, b) => a.time - b.time);
   const cards = waiting.map(item => item.card);
   for (const card of [...queue.children]) if (!cards.includes(card)) card.remove();
-  waiting.forEach((item, i) => {
-    const { card, sent } = item, next = queue.children[i];
-    if (card !== next) $("#live").textContent = `${item.title}: ${item.message}`;
+  waiting.forEach(({ card, form, note, title, message, sent, busy, error }, i) => {
+    const next = queue.children[i];
+    if (card !== next) $("#live").textContent = `${title}: ${message}`;
     if (card !== next) queue.insertBefore(card, next);
     card.classList.toggle("sent", sent !== undefined);
-    item.form.firstChild.disabled = item.busy;
-    item.note.textContent = sent === undefined ? item.error : say("sent", sent);
+    form.firstChild.disabled = busy;
+    note.textContent = sent === undefined ? error : say("sent", sent);
   });
   if (held && !held.isConnected) (cards[0] || $("main")).focus();
   past.slice(0, -20).forEach(item => items.delete(item.id));
@@ -2235,7 +2215,7 @@ function draw() {  // brings the page to what the items say
 function tick() {
   if (!waiting.every(waits)) draw();
   for (const item of waiting) {
-    const s = Math.max(0, Math.ceil(left(item)));
+    const s = Math.min(86399, Math.max(0, Math.ceil(left(item)))) || 0;
     const clock = new Date(s * 1000).toISOString().slice(11, 19).replace(/^00:|^0/, "");
     item.clock.textContent = item.until ? say("left", clock) : "";
     item.clock.className = s > 15 ? "clock" : "clock soon";
@@ -2251,7 +2231,7 @@ function prose(text) {
   try {
     if (/^\s*[[{]/.test(text)) return el("pre.text", yaml(JSON.parse(text)).trim());
   } catch { }  // it only begins like JSON
-  return el(/\n|.{140}/.test(text) ? "p.text" : "p.text.short", text);
+  return el("p.text", text);
 }
 function yaml(value, line = "\n") {
   if (value && typeof value === "string")
