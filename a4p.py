@@ -1944,14 +1944,8 @@ QR_FORMAT = 0b111011111000100  # level L and the first mask, with their check bi
 QR_ANSI = "\x1b[38;5;231;48;5;16m{}\x1b[0m"  # white on black whatever the terminal's theme
 
 def qr_lines(data: str) -> list[str]:
-    """Return the QR code of `data` as lines of text, each showing two rows of modules.
-
-    The light modules are the drawn ones, which is right on a dark terminal; QR_ANSI.format(line)
-    is right on every terminal that has colours. Raises ValueError over 134 bytes of UTF-8.
-
-    >>> len(qr_lines("http://192.0.2.7:8080/a4p-topic#t=token"))
-    19
-    """
+    """Return the QR code of `data` as lines of two rows of modules, the light ones drawn: right on
+    a dark terminal, and with QR_ANSI on each that has colours. ValueError over 134 bytes."""
     rows = [[0] * 4 + row + [0] * 4 for row in qr_matrix(data.encode())]
     quiet = [[0] * len(rows[0])] * 4
     rows = quiet + rows + quiet + quiet[:1]  # the size is odd: one row more fills the last line
@@ -2001,14 +1995,15 @@ def _qr_words(data: bytes, room: int, ecc: int, blocks: int) -> list[int]:
 
 def _qr_remainder(words: bytes, ecc: int) -> bytes:
     """Return the Reed-Solomon codewords of one block, over GF(256) with polynomial 0x11d."""
-    power = [1]
-    while len(power) < 255:
-        power.append(power[-1] << 1 ^ (power[-1] >> 7) * 0x11D)
     def times(a: int, b: int) -> int:
-        return power[(power.index(a) + power.index(b)) % 255] if a and b else 0
-    divisor, rest = [1], [0] * ecc
-    for root in power[:ecc]:
+        product = 0
+        for i in range(7, -1, -1):
+            product = product << 1 ^ (product >> 7) * 0x11D ^ (b >> i & 1) * a
+        return product
+    divisor, rest, root = [1], [0] * ecc, 1
+    for _ in range(ecc):
         divisor = [a ^ times(b, root) for a, b in zip([*divisor, 0], [0, *divisor])]
+        root = times(root, 2)
     for word in words:
         factor = word ^ rest[0]
         rest = [a ^ times(b, factor) for a, b in zip([*rest[1:], 0], divisor[1:])]
@@ -2024,9 +2019,8 @@ PAGE = r"""<!doctype html>
   --ground: light-dark(#f4f3f0, #121316); --card: light-dark(#fff, #1c1e22);
   --ink: light-dark(#1b1d21, #ececee); --soft: light-dark(#585d66, #a7abb4);
   --edge: light-dark(#83878f, #7b808a); --accent: light-dark(#1d56b8, #93b9ff);
-  --bad: light-dark(#ae1f1a, #ff9f96); --good: light-dark(#1c6a3a, #86d5a2); }
-* { box-sizing: border-box; min-width: 0; margin: 0; padding: 0; border: 0;
-  font: inherit; color: inherit; }
+  --bad: light-dark(#ae1f1a, #ff9f96); }
+* { box-sizing: border-box; min-width: 0; margin: 0; padding: 0; font: inherit; color: inherit; }
 body { max-width: 42rem; margin: auto; padding: .5rem 1rem 3rem; overflow-wrap: anywhere;
   font: 1.0625rem/1.45 system-ui; -webkit-text-size-adjust: 100%; }
 header, .head, .fill { display: flex; flex: 1; flex-wrap: wrap; gap: 0 .75rem;
@@ -2036,18 +2030,14 @@ small, .soft, .head { color: var(--soft); font-size: .9375rem; font-variant-nume
 .card, .row, .field, button { background: var(--card); border: 1px solid var(--edge);
   border-radius: .75rem; width: 100%; min-height: 3.25rem; padding: .75rem 1rem; }
 .card, .card p, .row, .field, button { margin-top: .75rem; }
-.row { display: flex; gap: 1rem; align-items: center; }
 .row input { flex: none; width: 1.5rem; height: 1.5rem; accent-color: var(--accent); }
-.fill .soft { flex-basis: 100%; }
-.text { white-space: pre-wrap; margin-bottom: .5rem; }
-pre { font-family: ui-monospace, monospace; }
-b, h1, h2, .mark, button { font-weight: 600; }
-.card h2, .mark, .high, button:not(.row) { color: var(--accent); }
-.connected, .answered { color: var(--good); }
-.danger, .lost, .soon, .note { color: var(--bad); border-color: var(--bad); }
-.sent .note { color: inherit; }
+.row { display: flex; gap: 1rem; align-items: center; } .fill .soft { flex-basis: 100%; }
+.text { white-space: pre-wrap; margin: .25rem 0; } pre { font-family: ui-monospace, monospace; }
+b, h1, h2, .mark, .high, button:not(.row) { font-weight: 600; }
+.card h2, .mark, .high, .connected, .answered, button:not(.row) { color: var(--accent); }
+.danger, .lost, .soon, .card:not(.sent) .note { color: var(--bad); border-color: var(--bad); }
 .sent form, article:not(.sent) > button { display: none; }
-fieldset:disabled { opacity: .55; }
+fieldset { border: 0; } fieldset:disabled { opacity: .55; }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 #live { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 </style>
@@ -2084,13 +2074,12 @@ const topic = location.pathname.slice(1).replace(/-response$/, ""), set = Object
 const named = /^[\w-]{1,55}$/.test(topic);
 const items = new Map();  // all that is shown, by question id or message id, the latest last
 const seen = new Set();   // message ids: a reconnect replays what is known
-let store = {}, source, timer, drawing, waiting = [], delay = 1;  // delay: seconds
+let store = {}, source, timer, drawing, waiting = [];
 let skew = 0, calm = 0;  // milliseconds: the server's clock less ours; when taps count again
 try { store = localStorage; } catch { }  // storage is off: the token lasts as long as the page
 function el(kind, ...kids) {  // what comes from outside becomes text, never markup or a property
   const [tag, ...names] = kind.split("."), node = document.createElement(tag);
-  node.className = names.join(" ");
-  node.append(...kids.filter(Boolean));
+  set(node, { className: names.join(" ") }).append(...kids.filter(Boolean));
   if (!node.firstElementChild) node.dir = "auto";
   return node;
 }
@@ -2105,22 +2094,20 @@ function connect() {
   const code = btoa(bearer().Authorization || "");  // as the server wants it, safe in a URL:
   const auth = code.replace(/[+/=]/g, c => "-_"["+/".indexOf(c)] || "");
   source = new EventSource(`/${topic},${topic}-response/sse?since=12h&auth=${auth}`);
-  source.onmessage = event => { later(lost, 77); take(JSON.parse(event.data)); };
   source.onerror = lost;
-  for (const name of ["open", "keepalive"]) source.addEventListener(name, event => {
+  for (const name of ["open", "keepalive", "message"]) source.addEventListener(name, event => {
     if (!event.data) return;  // the browser's own "open"
+    const m = JSON.parse(event.data);
+    if (name !== "message") skew = m.time * 1000 - Date.now();
     later(lost, 77);
-    delay = 1;
-    skew = JSON.parse(event.data).time * 1000 - Date.now();
     show("connected");
-    soon();
+    take(m);
   });
 }
 async function lost() {
   source.close();
   show("lost");
-  later(connect, delay);
-  delay = Math.min(15, delay * 2);
+  later(connect, 3);
   const answer = await fetch(`/${topic}/auth`, { headers: bearer() }).catch(Object);
   if ([401, 403].includes(answer.status)) gate();
 }
@@ -2166,7 +2153,8 @@ function ask(item, a) {  // makes the card, which keeps what is typed and checke
     send(item, [chosen, field.value.trim()].filter(Boolean).join(": "));
   } });
   const clock = set(el("span"), { role: "timer" }), note = set(el("p.note"), { role: "status" });
-  const redo = set(el("button", say("again")), { onclick: () => change(item, { sent: undefined }) });
+  const again = () => change(item, { sent: undefined });
+  const redo = set(el("button", say("again")), { onclick: again });
   const card = el("article.card", el("div.head", el("span", who), clock),
     el("div.fill", el("h2", header), a.of > 1 && el("small", say("place", a.n, a.of))),
     prose(a.text), form, note, redo);
@@ -2228,26 +2216,23 @@ function over({ card, end, time, title, message }) {  // what is no longer waiti
     (card || end) && el("b." + state, say(state, end?.answer)));
 }
 function prose(text) {
-  try {
-    if (/^\s*[[{]/.test(text)) return el("pre.text", yaml(JSON.parse(text)).trim());
-  } catch { }  // it only begins like JSON
-  return el("p.text", text);
+  let lines = "";
+  try { lines = /^\s*[[{]/.test(text) && yaml(JSON.parse(text)).trim(); } catch { }  // no JSON
+  return lines ? el("pre.text", lines) : el("p.text", text);
 }
 function yaml(value, line = "\n") {
   if (value && typeof value === "string")
     return (value.includes("\n") ? " |" + line : " ") + value.replace(/\n/g, line);
-  const rows = Object.entries(Object(value)), deeper = line + "  ";
-  if (!rows.length) return " " + JSON.stringify(value);
-  return rows.map(([key, inner]) => line + (Array.isArray(value)
-    ? "- " + yaml(inner, deeper).trimStart() : key + ":" + yaml(inner, deeper))).join("");
+  const rows = Object.entries(Object(value)).map(([key, kid]) => [key, yaml(kid, line + "  ")]);
+  const row = ([key, text]) => Array.isArray(value) ? "- " + text.trimStart() : key + ":" + text;
+  return rows.map(pair => line + row(pair)).join("") || " " + JSON.stringify(value);
 }
 async function send(item, body) {
   if (item.busy || item.sent !== undefined) return;
   change(item, { busy: body !== "", error: body ? "" : say("none") });
   if (!body) return;
-  const url = `/${topic}-response?title=${encodeURIComponent(item.id)}`;
-  const signal = AbortSignal.timeout(15000), headers = bearer();
-  const answer = await fetch(url, { method: "POST", body, headers, signal }).catch(Object);
+  const answer = await fetch(`/${topic}-response?title=${encodeURIComponent(item.id)}`, {
+    method: "POST", body, headers: bearer(), signal: AbortSignal.timeout(15000) }).catch(Object);
   if (answer.ok) take(await answer.json().catch(Object));  // once, though the stream has it too
   if ([401, 403].includes(answer.status)) gate();
   const error = answer.ok ? item.error : say("failed", answer.status || say("offline"));
@@ -2915,10 +2900,9 @@ class Mcp:
         with contextlib.suppress(Released):
             sweep(state)
             for line in iter(lambda: sys.stdin.buffer.readline(MCP_LINE), b""):
-                try:
+                found: Any = ""
+                with contextlib.suppress(ValueError, RecursionError):
                     found = json.loads(line.strip() or "[]")
-                except (ValueError, RecursionError):
-                    found = ""
                 for message in found if isinstance(found, list) else [found]:
                     self._take(message)
         on_signals(ignore)
@@ -2938,18 +2922,16 @@ class Mcp:
         about = dig(params, "requestId") if method == "notifications/cancelled" else key
         form = str(key) if method is None else f"form of {about!r}"
         call, code, why = self.calls.get(form), 0, f"no JSON-RPC 2.0 within {MCP_LINE} bytes"
+        results = {"ping": {}, "tools/list": {"tools": [*MCP_TOOLS.values()]}, "initialize": {
+            "protocolVersion": asked if asked in MCP_VERSIONS else MCP_VERSIONS[-1],
+            "serverInfo": {"name": "a4p", "version": VERSION}, "capabilities": {"tools": {}}}}
         if dig(message, "jsonrpc") != "2.0" or type(key) not in (str, int, type(None)):
             code, key = -32700 if message == "" else -32600, None
         elif key is None or method is None:
             (call or {})["cancelled" if method else "form"] = message
             return
-        elif method == "initialize":
-            self.client = params
-            result: Json = {"protocolVersion": asked if asked in MCP_VERSIONS else MCP_VERSIONS[-1],
-                            "serverInfo": {"name": "a4p", "version": VERSION},
-                            "capabilities": {"tools": {}}}
-        elif method in ("ping", "tools/list"):
-            result = {"tools": [*MCP_TOOLS.values()]} if method == "tools/list" else {}
+        elif str(method) in results:
+            self.client = params if method == "initialize" else self.client
         elif method != "tools/call":
             code, why = -32601, f"there is no method {plain(str(method), 60)}"
         elif str(name) not in MCP_TOOLS:
@@ -2960,7 +2942,7 @@ class Mcp:
             self.calls[form] = call = {**message, "form_id": form, "at": time.monotonic()}
             background(lambda: self._call(call, name, params.get("arguments")))
             return
-        answer = {"error": {"code": code, "message": why}} if code else {"result": result}
+        answer = {"error": {"code": code, "message": why}} if code else {"result": results[method]}
         background(lambda: self._send(id=key, **answer)).join(0.01)  # a client may write much first
 
     def _call(self, call: Json, name: str, given: Any) -> None:
@@ -2971,8 +2953,8 @@ class Mcp:
             if name == "ask_user":
                 value = self._ask(call, state, agent, **given)
             else:
-                value = {"sent": True}
                 publish_notice(state, given.get("title") or agent, given["message"])
+                value = {"sent": True}
             text, call["result"] = encode(value).decode(), {"structuredContent": value}
         except Exception as error:
             state.log.failure("mcp", error)
@@ -2985,7 +2967,7 @@ class Mcp:
     def _ask(self, call: Json, state: State, agent: str, title: str, description: str,
              options: Sequence[Json], allowCustomInput: bool = True) -> Json:
         """Ask where the person is: on the phone; at home in the client's form, or on the page."""
-        values = {row["label"]: row["value"] for row in options}
+        values = {row["label"]: row.pop("value") for row in options}
         if len(values) < len(options):
             raise UsageError("mcp_call", fault="arguments.options: two labels are the same")
         with contextlib.suppress(ValueError, RecursionError):  # JSON is shown as `name: value`
@@ -2993,9 +2975,8 @@ class Mcp:
             description = "\n".join(rows) or description
         if not description.strip() or size(title) > TITLE_LIMIT - 50:  # more than a push's title
             title, description = "", f"{title}\n\n{description}".strip()
-        question = Question("", title, description, words=allowCustomInput, options=[
-            Option(row["label"], "", row.get("priority", "medium"), row.get("danger", False))
-            for row in options])
+        question = Question("", title, description, words=allowCustomInput,
+                            options=[Option(**{"priority": "medium", **row}) for row in options])
         outcome, out, config = Outcome("no_client"), read_out(state.home), state.config
         seconds = out and out.wait or config.mcp_timeout
         able = dig(self.client, "capabilities", "elicitation")
@@ -3004,9 +2985,8 @@ class Mcp:
             with contextlib.suppress(Refused), Conversation(
                     state, Sender(agent, os.path.basename(os.getcwd())), seconds,
                     lambda body: deliver_later(state, [body]), lambda: self._ended(call)) as talk:
-                talk.inbox.opened.wait(OPEN_WAIT)
-                state.log.line(f"mcp: {agent} calls {talk.inbox.refusal or ''}")
-                outcome = talk.ask(question) if out or talk.inbox.embedded else outcome
+                if out or talk.inbox.opened.wait(OPEN_WAIT) and talk.inbox.embedded:
+                    outcome = talk.ask(question)
         if forms and outcome.state in ("no_client", "released"):
             outcome = self._elicit(call, question, config.lang, seconds)
         nobody = outcome.state if outcome.state in ("timeout", "no_client") else "cancelled"
@@ -3036,12 +3016,12 @@ class Mcp:
             state = self._ended(call) or ("timeout" if time.monotonic() >= end else "")
         if state:
             self._send(method="notifications/cancelled", params={"requestId": call["form_id"]})
-        result = dig(call.get("form"), "result")
+        result = dig(call, "form", "result")
         content = dig(result, "content") if dig(result, "action") == "accept" else None
         answer = Answer([label for label in question.labels if label == dig(content, "option")],
                         str(dig(content, "custom") or "").strip() * question.words)
-        state = "answered" if answer.joined() else state or ("released" if result else "no_client")
-        return Outcome(state, answer if answer.joined() else None)
+        return Outcome(state or ("released" if result else "no_client"),
+                       answer if answer.joined() else None)
 
 # === Setting up: install, uninstall, doctor =================================
 
