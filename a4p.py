@@ -1988,18 +1988,14 @@ def _qr_words(data: bytes, room: int, ecc: int, blocks: int) -> list[int]:
     """Return the codewords: the data, one from each block in turn, then their check words."""
     head = int.from_bytes(bytes([4, len(data)]) + data, "big") << 4  # mode, length, terminator
     words = head.to_bytes(len(data) + 2, "big") + b"\xec\x11" * room  # then padding
-    step = room // blocks
-    parts = [words[start:start + step] for start in range(0, room, step)]
+    parts = [words[start:start + room // blocks] for start in range(0, room, room // blocks)]
     checks = [_qr_remainder(part, ecc) for part in parts]
     return [word for table in (parts, checks) for turn in zip(*table) for word in turn]
 
 def _qr_remainder(words: bytes, ecc: int) -> bytes:
     """Return the Reed-Solomon codewords of one block, over GF(256) with polynomial 0x11d."""
     def times(a: int, b: int) -> int:
-        product = 0
-        for i in range(7, -1, -1):
-            product = product << 1 ^ (product >> 7) * 0x11D ^ (b >> i & 1) * a
-        return product
+        return b and times(a << 1 ^ (a >> 7) * 0x11D, b >> 1) ^ (b & 1) * a
     divisor, rest, root = [1], [0] * ecc, 1
     for _ in range(ecc):
         divisor = [a ^ times(b, root) for a, b in zip([*divisor, 0], [0, *divisor])]
@@ -2019,17 +2015,16 @@ PAGE = r"""<!doctype html>
   --ground: light-dark(#f4f3f0, #121316); --card: light-dark(#fff, #1c1e22);
   --ink: light-dark(#1b1d21, #ececee); --soft: light-dark(#585d66, #a7abb4);
   --edge: light-dark(#83878f, #7b808a); --accent: light-dark(#1d56b8, #93b9ff);
-  --bad: light-dark(#ae1f1a, #ff9f96); }
+  --bad: light-dark(#ae1f1a, #ff9f96);
+  font: 1.0625rem/1.45 system-ui; overflow-wrap: anywhere; -webkit-text-size-adjust: 100%; }
 * { box-sizing: border-box; min-width: 0; margin: 0; padding: 0; font: inherit; color: inherit; }
-body { max-width: 42rem; margin: auto; padding: .5rem 1rem 3rem; overflow-wrap: anywhere;
-  font: 1.0625rem/1.45 system-ui; -webkit-text-size-adjust: 100%; }
+body { max-width: 42rem; margin: auto; padding: .5rem 1rem 3rem; }
 header, .head, .fill { display: flex; flex: 1; flex-wrap: wrap; gap: 0 .75rem;
   align-items: baseline; justify-content: space-between; text-align: start; }
-header, li, main > .soft, #past h2 { padding: .75rem .25rem; list-style: none; }
 small, .soft, .head { color: var(--soft); font-size: .9375rem; font-variant-numeric: tabular-nums; }
 .card, .row, .field, button { background: var(--card); border: 1px solid var(--edge);
   border-radius: .75rem; width: 100%; min-height: 3.25rem; padding: .75rem 1rem; }
-.card, .card p, .row, .field, button { margin-top: .75rem; }
+.card, .card p, .row, .field, button, li, #past h2, #empty { margin-top: .75rem; list-style: none; }
 .row input { flex: none; width: 1.5rem; height: 1.5rem; accent-color: var(--accent); }
 .row { display: flex; gap: 1rem; align-items: center; } .fill .soft { flex-basis: 100%; }
 .text { white-space: pre-wrap; margin: .25rem 0; } pre { font-family: ui-monospace, monospace; }
@@ -2042,12 +2037,10 @@ fieldset { border: 0; } fieldset:disabled { opacity: .55; }
 #live { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 </style>
 <header><h1>a4p</h1><p id="state" role="status"></p></header>
-<main tabindex="-1">
-<form id="gate" class="card" hidden>
+<main tabindex="-1"><form id="gate" class="card" hidden>
 <label><b></b><br><small data-say="why"></small><input id="key" class="field" autocomplete="off"
 autocapitalize="none" required></label><button data-say="go"></button></form>
-<section id="queue"></section>
-<p id="empty" class="soft" data-say="empty" hidden></p>
+<section id="queue"></section><p id="empty" class="soft" data-say="empty" hidden></p>
 <section id="past" hidden><h2 class="soft" data-say="recent"></h2><ul></ul></section></main>
 <p id="live" aria-live="polite"></p>
 <script>
@@ -2068,10 +2061,10 @@ const TEXT = {  // [English, Chinese]
   offline: ["no connection", "没有连接"], left: ["{} left", "剩余 {}"], go: ["Continue", "继续"],
   words: ["Your answer", "你的回答"], danger: ["careful", "请谨慎"], submit: ["Submit", "提交"],
 };
-const zh = /^zh/i.test(navigator.language), $ = selector => document.querySelector(selector);
+const set = Object.assign, zh = /^zh/i.test(navigator.language);
+const $ = selector => document.querySelector(selector);
 const say = (key, ...parts) => TEXT[key][+zh].replace(/{}/g, () => parts.shift());
-const topic = location.pathname.slice(1).replace(/-response$/, ""), set = Object.assign;
-const named = /^[\w-]{1,55}$/.test(topic);
+const [, topic] = location.pathname.match(/^\/([\w-]{1,55}?)(-response)?$/) || [];  // none: at "/"
 const items = new Map();  // all that is shown, by question id or message id, the latest last
 const seen = new Set();   // message ids: a reconnect replays what is known
 let store = {}, source, timer, drawing, waiting = [];
@@ -2085,7 +2078,6 @@ function el(kind, ...kids) {  // what comes from outside becomes text, never mar
 }
 const bearer = () => store.a4pToken ? { Authorization: "Bearer " + store.a4pToken } : {};
 const show = state => set($("#state"), { className: state, textContent: say(state) });
-const soon = () => { drawing ||= setTimeout(draw, 20); };  // a replay is drawn once
 const later = (act, seconds) => { clearTimeout(timer); timer = setTimeout(act, seconds * 1000); };
 const change = (item, what) => { set(item, what); draw(); };
 function connect() {
@@ -2114,9 +2106,9 @@ async function lost() {
 function gate() {  // asks for what is missing, the topic or the token
   clearTimeout(timer);
   $("#gate").hidden = false;
-  $("#gate b").textContent = say(named ? "token" : "topic");
+  $("#gate b").textContent = say(topic ? "token" : "topic");
   $("#state").textContent = "";
-  set($("#key"), named ? { type: "password" } : { pattern: "[\\w\\-]{1,55}" }).focus();
+  set($("#key"), topic ? { type: "password" } : { pattern: "[\\w\\-]{1,55}" }).focus();
 }
 function take(m) {
   if (seen.has(m.id)) return;
@@ -2125,12 +2117,11 @@ function take(m) {
   const item = items.get(id) || { id, time: m.time }, asks = /^(question|approval)$/.test(a.kind);
   const about = id.endsWith("b") && items.get(id.slice(0, -1));  // whom a word is about
   if (item.card || about?.card) calm = Date.now() + 400;  // a second tap must not hit the next
-  soon();
-  if (/^message_/.test(m.event)) return items.delete(id);  // deleted or cleared
-  if (m.event !== "message") return;
+  drawing ||= setTimeout(draw, 20);  // a replay is drawn once
+  if (m.event !== "message") return /^message_/.test(m.event) && items.delete(id);  // or cleared
   if (m.topic !== topic) return set(item, { sent: m.message });
   const until = Number(a.deadline) || NaN;
-  if (about?.card) return set(about, { until, sent: undefined, error: m.message });
+  if (about?.card) return set(about, { until, sent: null, error: m.message });
   items.delete(id);
   items.set(id, item);
   if (!item.card) set(item, { title: m.title, message: m.message });
@@ -2153,13 +2144,12 @@ function ask(item, a) {  // makes the card, which keeps what is typed and checke
     send(item, [chosen, field.value.trim()].filter(Boolean).join(": "));
   } });
   const clock = set(el("span"), { role: "timer" }), note = set(el("p.note"), { role: "status" });
-  const again = () => change(item, { sent: undefined });
-  const redo = set(el("button", say("again")), { onclick: again });
+  const redo = set(el("button", say("again")), { onclick: () => change(item, { sent: null }) });
   const card = el("article.card", el("div.head", el("span", who), clock),
     el("div.fill", el("h2", header), a.of > 1 && el("small", say("place", a.n, a.of))),
     prose(a.text), form, note, redo);
   fields.ariaLabel = set(card, { tabIndex: -1 }).ariaLabel = header;
-  set(item, { card, clock, form, note, until: Number(a.deadline) || NaN, sent: undefined, error: "",
+  set(item, { card, clock, form, note, until: Number(a.deadline) || NaN, sent: null, error: "",
     title: [who, header].filter(Boolean).join(" · "), message: a.text });
 }
 function row(item, option, mark, several) {
@@ -2176,7 +2166,7 @@ function row(item, option, mark, several) {
 }
 const left = item => item.until - (Date.now() + skew) / 1000;  // seconds; NaN: no deadline
 const waits = item => item.card && !item.end && !(left(item) < -2);
-function draw() {  // brings the page to what the items say
+function draw() {  // brings the page to what the items say; once a second, too
   drawing = clearTimeout(drawing);
   if (!waiting.every(waits)) calm = Date.now() + 400;
   const queue = $("#queue"), held = document.activeElement?.closest("article");
@@ -2184,30 +2174,26 @@ function draw() {  // brings the page to what the items say
   waiting = [...items.values()].filter(waits).sort((a, b) => a.time - b.time);
   const cards = waiting.map(item => item.card);
   for (const card of [...queue.children]) if (!cards.includes(card)) card.remove();
-  waiting.forEach(({ card, form, note, title, message, sent, busy, error }, i) => {
-    const next = queue.children[i];
-    if (card !== next) $("#live").textContent = `${title}: ${message}`;
+  waiting.forEach((item, i) => {
+    const { card, note, clock, sent } = item, next = queue.children[i];
+    if (card !== next) $("#live").textContent = `${item.title}: ${item.message}`;
     if (card !== next) queue.insertBefore(card, next);
-    card.classList.toggle("sent", sent !== undefined);
-    form.firstChild.disabled = busy;
-    note.textContent = sent === undefined ? error : say("sent", sent);
+    card.classList.toggle("sent", sent != null);
+    item.form.firstChild.disabled = item.busy;
+    const told = sent == null ? item.error : say("sent", sent);
+    if (note.textContent !== told) note.textContent = told;  // else it would be read out again
+    const s = Math.min(86399, Math.max(0, Math.ceil(left(item)))) || 0;
+    const time = new Date(s * 1000).toISOString().slice(11, 19).replace(/^00:|^0/, "");
+    clock.textContent = item.until ? say("left", time) : "";
+    clock.className = s > 15 ? "clock" : "clock soon";
   });
   if (held && !held.isConnected) (cards[0] || $("main")).focus();
   past.slice(0, -20).forEach(item => items.delete(item.id));
-  $("ul").replaceChildren(...past.slice(-20).reverse().map(over));
+  const list = el("ul", ...past.slice(-20).reverse().map(over));
+  if (!list.isEqualNode($("ul"))) $("ul").replaceWith(list);
   document.title = waiting.length ? `(${waiting.length}) a4p` : "a4p";
-  $("#empty").hidden = waiting.length > 0;
+  $("#empty").hidden = waiting.length > 0 || !seen.size;
   $("#past").hidden = !past.length;
-  tick();
-}
-function tick() {
-  if (!waiting.every(waits)) draw();
-  for (const item of waiting) {
-    const s = Math.min(86399, Math.max(0, Math.ceil(left(item)))) || 0;
-    const clock = new Date(s * 1000).toISOString().slice(11, 19).replace(/^00:|^0/, "");
-    item.clock.textContent = item.until ? say("left", clock) : "";
-    item.clock.className = s > 15 ? "clock" : "clock soon";
-  }
 }
 function over({ card, end, time, title, message }) {  // what is no longer waiting, as a row
   const clock = new Date(time * 1000).toLocaleTimeString([], { timeStyle: "short" });
@@ -2228,7 +2214,7 @@ function yaml(value, line = "\n") {
   return rows.map(pair => line + row(pair)).join("") || " " + JSON.stringify(value);
 }
 async function send(item, body) {
-  if (item.busy || item.sent !== undefined) return;
+  if (item.busy || item.sent != null) return;
   change(item, { busy: body !== "", error: body ? "" : say("none") });
   if (!body) return;
   const answer = await fetch(`/${topic}-response?title=${encodeURIComponent(item.id)}`, {
@@ -2241,7 +2227,7 @@ async function send(item, body) {
 addEventListener("keydown", event => {
   const key = event.key.toUpperCase(), on = selector => event.target.closest(selector);
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
-  const first = waiting.find(item => item.sent === undefined);
+  const first = waiting.find(item => item.sent == null);
   if (!first || first.busy || on("input:not([type=checkbox])")) return;
   if (key === "ENTER" && !on("input, button")) first.form.requestSubmit();
   const marks = [...first.card.querySelectorAll(".mark")];
@@ -2259,10 +2245,10 @@ if (found) store.a4pToken = found.replace(/[^!-~]/g, "");
 history.replaceState(null, "", location.pathname);
 $("#gate").onsubmit = event => {
   event.preventDefault();
-  location.replace((named ? "#t=" : "/") + encodeURIComponent($("#key").value));
+  location.replace((topic ? "#t=" : "/") + encodeURIComponent($("#key").value));
 };
-setInterval(tick, 1000);
-(named ? connect : gate)();
+setInterval(draw, 1000);
+(topic ? connect : gate)();
 </script>
 """
 
