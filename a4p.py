@@ -1944,14 +1944,8 @@ QR_FORMAT = 0b111011111000100  # level L and the first mask, with their check bi
 QR_ANSI = "\x1b[38;5;231;48;5;16m{}\x1b[0m"  # white on black whatever the terminal's theme
 
 def qr_lines(data: str) -> list[str]:
-    """Return the QR code of `data` as lines of text, each showing two rows of modules.
-
-    The light modules are the drawn ones, which is right on a dark terminal; QR_ANSI.format(line)
-    is right on every terminal that has colours. Raises ValueError over 134 bytes of UTF-8.
-
-    >>> len(qr_lines("http://192.0.2.7:8080/a4p-topic#t=token"))
-    19
-    """
+    """Return the QR code of `data` as lines of two rows of modules, the light ones drawn: right on
+    a dark terminal, and with QR_ANSI on each that has colours. ValueError over 134 bytes."""
     rows = [[0] * 4 + row + [0] * 4 for row in qr_matrix(data.encode())]
     quiet = [[0] * len(rows[0])] * 4
     rows = quiet + rows + quiet + quiet[:1]  # the size is odd: one row more fills the last line
@@ -1994,21 +1988,18 @@ def _qr_words(data: bytes, room: int, ecc: int, blocks: int) -> list[int]:
     """Return the codewords: the data, one from each block in turn, then their check words."""
     head = int.from_bytes(bytes([4, len(data)]) + data, "big") << 4  # mode, length, terminator
     words = head.to_bytes(len(data) + 2, "big") + b"\xec\x11" * room  # then padding
-    step = room // blocks
-    parts = [words[start:start + step] for start in range(0, room, step)]
+    parts = [words[start:start + room // blocks] for start in range(0, room, room // blocks)]
     checks = [_qr_remainder(part, ecc) for part in parts]
     return [word for table in (parts, checks) for turn in zip(*table) for word in turn]
 
 def _qr_remainder(words: bytes, ecc: int) -> bytes:
     """Return the Reed-Solomon codewords of one block, over GF(256) with polynomial 0x11d."""
-    power = [1]
-    while len(power) < 255:
-        power.append(power[-1] << 1 ^ (power[-1] >> 7) * 0x11D)
     def times(a: int, b: int) -> int:
-        return power[(power.index(a) + power.index(b)) % 255] if a and b else 0
-    divisor, rest = [1], [0] * ecc
-    for root in power[:ecc]:
+        return b and times(a << 1 ^ (a >> 7) * 0x11D, b >> 1) ^ (b & 1) * a
+    divisor, rest, root = [1], [0] * ecc, 1
+    for _ in range(ecc):
         divisor = [a ^ times(b, root) for a, b in zip([*divisor, 0], [0, *divisor])]
+        root = times(root, 2)
     for word in words:
         factor = word ^ rest[0]
         rest = [a ^ times(b, factor) for a, b in zip([*rest[1:], 0], divisor[1:])]
@@ -2018,149 +2009,119 @@ def _qr_remainder(words: bytes, ecc: int) -> bytes:
 
 PAGE = r"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>a4p</title><link rel="icon" href="data:,">
-<meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
-:root { color-scheme: light dark;
+:root { color-scheme: light dark; background: var(--ground); color: var(--ink);
   --ground: light-dark(#f4f3f0, #121316); --card: light-dark(#fff, #1c1e22);
   --ink: light-dark(#1b1d21, #ececee); --soft: light-dark(#585d66, #a7abb4);
-  --line: light-dark(#dcdad4, #31343a); --edge: light-dark(#83878f, #7b808a);
-  --accent: light-dark(#1d56b8, #93b9ff); --bad: light-dark(#ae1f1a, #ff9f96);
-  --warm: light-dark(#7d4800, #f3c173); --good: light-dark(#1c6a3a, #86d5a2); }
-* { box-sizing: border-box; min-width: 0; margin: 0; padding: 0; border: 0; font: inherit; }
-html { background: var(--ground); color: var(--ink); -webkit-text-size-adjust: 100%; }
-body { max-width: 42rem; margin: 0 auto; font: 1.0625rem/1.45 system-ui; overflow-wrap: anywhere;
-  padding: max(.5rem, env(safe-area-inset-top)) 1rem max(3rem, env(safe-area-inset-bottom)); }
-b, h1, h2, .mark, .tag, .main, .quiet { font-weight: 600; }
+  --edge: light-dark(#83878f, #7b808a); --accent: light-dark(#1d56b8, #93b9ff);
+  --bad: light-dark(#ae1f1a, #ff9f96);
+  font: 1.0625rem/1.45 system-ui; overflow-wrap: anywhere; -webkit-text-size-adjust: 100%; }
+* { box-sizing: border-box; min-width: 0; margin: 0; padding: 0; font: inherit; color: inherit; }
+body { max-width: 42rem; margin: auto; padding: .5rem 1rem 3rem; }
 header, .head, .fill { display: flex; flex: 1; flex-wrap: wrap; gap: 0 .75rem;
   align-items: baseline; justify-content: space-between; text-align: start; }
-header, #past h2, li { padding: .75rem .25rem; }
-li { list-style: none; border-top: 1px solid var(--line); }
 small, .soft, .head { color: var(--soft); font-size: .9375rem; font-variant-numeric: tabular-nums; }
-#empty { text-align: center; padding: 3.5rem 1rem; }
-#live { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-.connected::before { content: "●"; margin-right: .4em; color: var(--good); }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 1rem;
-  padding: 1.125rem; margin-bottom: 1rem; box-shadow: 0 1px 2px #0001, 0 6px 20px #0001; }
-.card h2 { margin-top: .75rem; font-size: 1rem; }
-.text { white-space: pre-wrap; margin: .25rem 0 .5rem; }
-.card .short { font-size: 1.25rem; font-weight: 600; }
-pre { font: .9375rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
-button, .row, .field { background: var(--card); color: var(--ink); border: 1px solid var(--edge);
-  border-radius: 12px; width: 100%; min-height: 3.25rem; margin-top: .5rem; padding: .6rem .9rem; }
-.row { display: flex; gap: .875rem; align-items: center; text-align: center; }
-.row:has(:checked) { border-color: var(--accent); box-shadow: inset 0 0 0 1px var(--accent); }
+.card, .row, .field, button { background: var(--card); border: 1px solid var(--edge);
+  border-radius: .75rem; width: 100%; min-height: 3.25rem; padding: .75rem 1rem; }
+.card, .card p, .row, .field, button, li, #past h2, #empty { margin-top: .75rem; list-style: none; }
 .row input { flex: none; width: 1.5rem; height: 1.5rem; accent-color: var(--accent); }
-.mark { background: var(--ground); border-radius: .5rem; min-width: 2rem; line-height: 2rem; }
-.fill small { flex-basis: 100%; }
-.tag { font-size: .8125rem; color: var(--soft); }
-.words { display: flex; gap: .5rem; align-items: end; }
-.words, .main, .note:not(:empty), .note + .quiet { margin-top: 1rem; }
-.main { color: var(--card); background: var(--accent); border-color: var(--accent); }
-.mark, .quiet, .card h2 { color: var(--accent); width: auto; }
-.high { color: var(--warm); }
-.answered { color: var(--good); }
-.danger { border-color: var(--bad); }
-.danger b, .danger .mark, .bad, .soon, .lost, .card:not(.sent) .note { color: var(--bad); }
-.sent form, .card:not(.sent) .note + .quiet { display: none; }
-fieldset:disabled { opacity: .55; }
-:focus-visible, .row:has(:focus-visible) { outline: 3px solid var(--accent); outline-offset: 2px; }
-@media (hover: hover) { button:not(.main):hover, .row:hover { background: var(--ground); } }
+.row { display: flex; gap: 1rem; align-items: center; } .fill .soft { flex-basis: 100%; }
+.text { white-space: pre-wrap; margin: .25rem 0; } pre { font-family: ui-monospace, monospace; }
+b, h1, h2, .mark, .high, button:not(.row) { font-weight: 600; }
+.card h2, .mark, .high, .connected, .answered, button:not(.row) { color: var(--accent); }
+.danger, .lost, .soon, .card:not(.sent) .note { color: var(--bad); border-color: var(--bad); }
+.sent form, article:not(.sent) > button { display: none; }
+fieldset { border: 0; } fieldset:disabled { opacity: .55; }
+:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+#live { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 </style>
-<header><h1>a4p</h1><p id="state" class="soft" role="status"></p></header>
-<main tabindex="-1">
-<form id="gate" class="card" hidden>
+<header><h1>a4p</h1><p id="state" role="status"></p></header>
+<main tabindex="-1"><form id="gate" class="card" hidden>
 <label><b></b><br><small data-say="why"></small><input id="key" class="field" autocomplete="off"
-autocapitalize="none" required></label><button class="main" data-say="go"></button></form>
-<section id="queue"></section>
-<p id="empty" class="soft" data-say="empty" hidden></p>
+autocapitalize="none" required></label><button data-say="go"></button></form>
+<section id="queue"></section><p id="empty" class="soft" data-say="empty" hidden></p>
 <section id="past" hidden><h2 class="soft" data-say="recent"></h2><ul></ul></section></main>
 <p id="live" aria-live="polite"></p>
 <script>
 const TEXT = {  // [English, Chinese]
-  connected: ["Connected", "已连接"], lost: ["No connection, trying again", "连接已断开，正在重试"],
-  queue: ["Waiting questions", "等待回答的问题"], recent: ["Recent", "最近"],
   empty: ["Nothing is waiting. New questions appear here.", "没有问题在等待，新问题会显示在这里。"],
-  question: ["Question", "问题"], place: ["{} of {}", "第 {} 个，共 {} 个"], send: ["Send", "发送"],
-  left: ["{} left", "剩余 {}"], high: ["high priority", "高优先级"], danger: ["careful", "请谨慎"],
-  medium: ["medium priority", "中优先级"], low: ["low priority", "低优先级"],
-  several: ["Choose one or more", "可选一项或多项"], submit: ["Submit", "提交"],
-  other: ["Other", "其他"], words: ["Your answer", "你的回答"], again: ["Answer again", "重新回答"],
-  none: ["Choose an option or type an answer.", "请选择一项或输入回答。"], go: ["Continue", "继续"],
-  sent: ["Sent: {}. Waiting for the agent.", "已发送：{}。等待代理接收。"],
-  offline: ["no connection", "没有连接"], answered: ["Answered: {}", "已回答：{}"],
-  failed: ["Not sent ({}). Please try again.", "未能发送（{}）。请重试。"],
-  desk: ["Answered at the desk", "已在电脑前回答"], topic: ["Topic", "主题"],
-  timeout: ["Timed out, back at the terminal", "无人回答，已回到终端"], token: ["Token", "令牌"],
-  released: ["Back at the terminal", "已放回终端"], ended: ["No longer waiting", "已不再等待"],
   why: ["It stands in the server's link: /topic#t=token", "见服务器显示的链接：/主题#t=令牌"],
+  failed: ["Not sent ({}). Please try again.", "未能发送（{}）。请重试。"], send: ["Send", "发送"],
+  none: ["Choose an option or type an answer.", "请选择一项或输入回答。"], topic: ["Topic", "主题"],
+  sent: ["Sent: {}. Waiting for the agent.", "已发送：{}。等待代理接收。"],
+  lost: ["No connection, trying again", "连接已断开，正在重试"], connected: ["Connected", "已连接"],
+  timeout: ["Timed out, back at the terminal", "无人回答，已回到终端"], other: ["Other", "其他"],
+  released: ["Back at the terminal", "已放回终端"], ended: ["No longer waiting", "已不再等待"],
+  desk: ["Answered at the desk", "已在电脑前回答"], medium: ["medium priority", "中优先级"],
+  answered: ["Answered: {}", "已回答：{}"], queue: ["Waiting questions", "等待回答的问题"],
+  several: ["Choose one or more", "可选一项或多项"], place: ["{} of {}", "第 {} 个，共 {} 个"],
+  question: ["Question", "问题"], high: ["high priority", "高优先级"], recent: ["Recent", "最近"],
+  again: ["Answer again", "重新回答"], token: ["Token", "令牌"], low: ["low priority", "低优先级"],
+  offline: ["no connection", "没有连接"], left: ["{} left", "剩余 {}"], go: ["Continue", "继续"],
+  words: ["Your answer", "你的回答"], danger: ["careful", "请谨慎"], submit: ["Submit", "提交"],
 };
-const zh = /^zh/i.test(navigator.language), $ = selector => document.querySelector(selector);
+const set = Object.assign, zh = /^zh/i.test(navigator.language);
+const $ = selector => document.querySelector(selector);
 const say = (key, ...parts) => TEXT[key][+zh].replace(/{}/g, () => parts.shift());
-const topic = location.pathname.slice(1).replace(/-response$/, ""), set = Object.assign;
-const named = /^[\w-]{1,55}$/.test(topic);
+const [, topic] = location.pathname.match(/^\/([\w-]{1,55}?)(-response)?$/) || [];  // none: at "/"
 const items = new Map();  // all that is shown, by question id or message id, the latest last
 const seen = new Set();   // message ids: a reconnect replays what is known
-let store = {}, source, timer, drawing, waiting = [], delay = 1;  // delay: seconds
+let store = {}, source, timer, drawing, waiting = [];
 let skew = 0, calm = 0;  // milliseconds: the server's clock less ours; when taps count again
 try { store = localStorage; } catch { }  // storage is off: the token lasts as long as the page
 function el(kind, ...kids) {  // what comes from outside becomes text, never markup or a property
   const [tag, ...names] = kind.split("."), node = document.createElement(tag);
-  node.className = names.join(" ");
-  node.append(...kids.filter(Boolean));
+  set(node, { className: names.join(" ") }).append(...kids.filter(Boolean));
   if (!node.firstElementChild) node.dir = "auto";
   return node;
 }
 const bearer = () => store.a4pToken ? { Authorization: "Bearer " + store.a4pToken } : {};
-const show = state => set($("#state"), { className: "soft " + state, textContent: say(state) });
-const soon = () => { drawing ||= setTimeout(draw, 20); };  // a replay is drawn once
+const show = state => set($("#state"), { className: state, textContent: say(state) });
 const later = (act, seconds) => { clearTimeout(timer); timer = setTimeout(act, seconds * 1000); };
+const change = (item, what) => { set(item, what); draw(); };
 function connect() {
   source?.close();
   later(lost, 15);
-  const code = btoa(bearer().Authorization || "").replace(/=/g, "");
-  const auth = code.replace(/[+]/g, "-").replace(/[/]/g, "_");
+  const code = btoa(bearer().Authorization || "");  // as the server wants it, safe in a URL:
+  const auth = code.replace(/[+/=]/g, c => "-_"["+/".indexOf(c)] || "");
   source = new EventSource(`/${topic},${topic}-response/sse?since=12h&auth=${auth}`);
-  source.onmessage = event => { later(lost, 77); take(JSON.parse(event.data)); };
   source.onerror = lost;
-  for (const name of ["open", "keepalive"]) source.addEventListener(name, event => {
+  for (const name of ["open", "keepalive", "message"]) source.addEventListener(name, event => {
     if (!event.data) return;  // the browser's own "open"
+    const m = JSON.parse(event.data);
+    if (name !== "message") skew = m.time * 1000 - Date.now();
     later(lost, 77);
-    delay = 1;
-    skew = JSON.parse(event.data).time * 1000 - Date.now();
     show("connected");
-    soon();
+    take(m);
   });
 }
 async function lost() {
-  const refused = source.readyState === EventSource.CLOSED;
   source.close();
   show("lost");
-  later(connect, delay);
-  delay = Math.min(15, delay * 2);
-  const answer = refused && await fetch(`/${topic}/auth`, { headers: bearer() }).catch(Object);
+  later(connect, 3);
+  const answer = await fetch(`/${topic}/auth`, { headers: bearer() }).catch(Object);
   if ([401, 403].includes(answer.status)) gate();
 }
 function gate() {  // asks for what is missing, the topic or the token
   clearTimeout(timer);
   $("#gate").hidden = false;
-  $("#gate b").textContent = say(named ? "token" : "topic");
+  $("#gate b").textContent = say(topic ? "token" : "topic");
   $("#state").textContent = "";
-  set($("#key"), named ? { type: "password" } : { pattern: "[\\w\\-]{1,55}" }).focus();
+  set($("#key"), topic ? { type: "password" } : { pattern: "[\\w\\-]{1,55}" }).focus();
 }
-const epoch = seconds => Math.min(Number(seconds) || 0, 1e11);
 function take(m) {
   if (seen.has(m.id)) return;
   seen.add(m.id);
   const id = String(m.topic === topic ? m.sequence_id || m.id : m.title), a = Object(m.a4p);
-  const item = items.get(id) || { id, time: m.time };
+  const item = items.get(id) || { id, time: m.time }, asks = /^(question|approval)$/.test(a.kind);
   const about = id.endsWith("b") && items.get(id.slice(0, -1));  // whom a word is about
   if (item.card || about?.card) calm = Date.now() + 400;  // a second tap must not hit the next
-  soon();
-  if (/^message_/.test(m.event)) return items.delete(id);  // deleted or cleared
-  if (m.event !== "message") return;
+  drawing ||= setTimeout(draw, 20);  // a replay is drawn once
+  if (m.event !== "message") return /^message_/.test(m.event) && items.delete(id);  // or cleared
   if (m.topic !== topic) return set(item, { sent: m.message });
-  const until = epoch(a.deadline), asks = a.kind === "question" || a.kind === "approval";
-  if (about?.card) return set(about, { until, sent: undefined, error: m.message });
+  const until = Number(a.deadline) || NaN;
+  if (about?.card) return set(about, { until, sent: null, error: m.message });
   items.delete(id);
   items.set(id, item);
   if (!item.card) set(item, { title: m.title, message: m.message });
@@ -2172,43 +2133,40 @@ function ask(item, a) {  // makes the card, which keeps what is typed and checke
   const options = Array.isArray(a.options) ? a.options.map(Object) : [], marks = Object(a.marks);
   const header = String(a.header || say("question")), several = a.multi === true && options[0];
   const who = [a.agent, a.project, a.tag].filter(Boolean).join(" · ");
-  const rows = options.map((option, i) => row(item, option, String(marks[i] ?? i + 1), several));
-  const field = set(el("input.field"), { autocomplete: "off" });
-  const label = el("label.fill", el("span.soft", say(rows.length ? "other" : "words")), field);
-  const words = el("div.words", label, !several && el("button.quiet", say("send")));
-  const fields = el("fieldset", several && el("p.soft", say("several")), ...rows,
-    (a.custom || !rows.length) && words, several && el("button.main", say("submit")));
+  const words = a.custom || !options[0], field = set(el("input.field"), { autocomplete: "off" });
+  const fields = el("fieldset", several && el("p.soft", say("several")),
+    ...options.map((option, i) => row(item, option, String(marks[i] ?? i + 1), several)),
+    words && el("label", el("p.soft", say(options[0] ? "other" : "words")), field),
+    (words || several) && el("button", say(several ? "submit" : "send")));
   const form = set(el("form", fields), { onsubmit: event => {
     event.preventDefault();
     const chosen = [...form.querySelectorAll(":checked")].map(box => box.value).join(", ");
     send(item, [chosen, field.value.trim()].filter(Boolean).join(": "));
   } });
   const clock = set(el("span"), { role: "timer" }), note = set(el("p.note"), { role: "status" });
-  const redo = el("button.quiet", say("again"));
-  redo.onclick = () => change(item, { sent: undefined });
+  const redo = set(el("button", say("again")), { onclick: () => change(item, { sent: null }) });
   const card = el("article.card", el("div.head", el("span", who), clock),
-    el("div.head", el("h2", header), a.of > 1 && el("span", say("place", a.n, a.of))),
+    el("div.fill", el("h2", header), a.of > 1 && el("small", say("place", a.n, a.of))),
     prose(a.text), form, note, redo);
   fields.ariaLabel = set(card, { tabIndex: -1 }).ariaLabel = header;
-  set(item, { card, clock, form, note, until: epoch(a.deadline), sent: undefined, error: "",
+  set(item, { card, clock, form, note, until: Number(a.deadline) || NaN, sent: null, error: "",
     title: [who, header].filter(Boolean).join(" · "), message: a.text });
 }
 function row(item, option, mark, several) {
   const { label, description, priority } = option, danger = option.danger === true;
   const kind = danger ? ".row.danger" : ".row";
   const inside = [mark && el("span.mark", mark), el("span.fill", el("b", label),
-    danger && el("span.tag.bad", "⚠ " + say("danger")),
-    ["high", "medium", "low"].includes(priority) && el("span.tag." + priority, say(priority)),
-    description && el("small", description))];
+    danger && el("b", "⚠ " + say("danger")),
+    /^(high|medium|low)$/.test(priority) && el("small." + priority, say(priority)),
+    description && el("span.soft", description))];
   if (several)
     return el("label" + kind, ...inside, set(el("input"), { type: "checkbox", value: mark }));
   const onclick = () => Date.now() > calm && send(item, String(label));
   return set(el("button" + kind, ...inside), { onclick, type: "button" });
 }
-const left = item => item.until - (Date.now() + skew) / 1000;  // seconds
-const waits = item => item.card && !item.end && !(item.until && left(item) < -2);
-const change = (item, what) => { set(item, what); draw(); };
-function draw() {  // brings the page to what the items say
+const left = item => item.until - (Date.now() + skew) / 1000;  // seconds; NaN: no deadline
+const waits = item => item.card && !item.end && !(left(item) < -2);
+function draw() {  // brings the page to what the items say; once a second, too
   drawing = clearTimeout(drawing);
   if (!waiting.every(waits)) calm = Date.now() + 400;
   const queue = $("#queue"), held = document.activeElement?.closest("article");
@@ -2217,29 +2175,25 @@ function draw() {  // brings the page to what the items say
   const cards = waiting.map(item => item.card);
   for (const card of [...queue.children]) if (!cards.includes(card)) card.remove();
   waiting.forEach((item, i) => {
-    const { card, sent } = item, next = queue.children[i];
+    const { card, note, clock, sent } = item, next = queue.children[i];
     if (card !== next) $("#live").textContent = `${item.title}: ${item.message}`;
     if (card !== next) queue.insertBefore(card, next);
-    card.classList.toggle("sent", sent !== undefined);
+    card.classList.toggle("sent", sent != null);
     item.form.firstChild.disabled = item.busy;
-    item.note.textContent = sent === undefined ? item.error : say("sent", sent);
+    const told = sent == null ? item.error : say("sent", sent);
+    if (note.textContent !== told) note.textContent = told;  // else it would be read out again
+    const s = Math.min(86399, Math.max(0, Math.ceil(left(item)))) || 0;
+    const time = new Date(s * 1000).toISOString().slice(11, 19).replace(/^00:|^0/, "");
+    clock.textContent = item.until ? say("left", time) : "";
+    clock.className = s > 15 ? "clock" : "clock soon";
   });
   if (held && !held.isConnected) (cards[0] || $("main")).focus();
   past.slice(0, -20).forEach(item => items.delete(item.id));
-  $("ul").replaceChildren(...past.slice(-20).reverse().map(over));
+  const list = el("ul", ...past.slice(-20).reverse().map(over));
+  if (!list.isEqualNode($("ul"))) $("ul").replaceWith(list);
   document.title = waiting.length ? `(${waiting.length}) a4p` : "a4p";
-  $("#empty").hidden = waiting.length > 0;
+  $("#empty").hidden = waiting.length > 0 || !seen.size;
   $("#past").hidden = !past.length;
-  tick();
-}
-function tick() {
-  if (!waiting.every(waits)) draw();
-  for (const item of waiting) {
-    const s = Math.max(0, Math.ceil(left(item)));
-    const clock = new Date(s * 1000).toISOString().slice(11, 19).replace(/^00:|^0/, "");
-    item.clock.textContent = item.until ? say("left", clock) : "";
-    item.clock.className = s > 15 ? "clock" : "clock soon";
-  }
 }
 function over({ card, end, time, title, message }) {  // what is no longer waiting, as a row
   const clock = new Date(time * 1000).toLocaleTimeString([], { timeStyle: "short" });
@@ -2248,26 +2202,23 @@ function over({ card, end, time, title, message }) {  // what is no longer waiti
     (card || end) && el("b." + state, say(state, end?.answer)));
 }
 function prose(text) {
-  try {
-    if (/^\s*[[{]/.test(text)) return el("pre.text", yaml(JSON.parse(text)).trim());
-  } catch { }  // it only begins like JSON
-  return el(/\n|.{140}/.test(text) ? "p.text" : "p.text.short", text);
+  let lines = "";
+  try { lines = /^\s*[[{]/.test(text) && yaml(JSON.parse(text)).trim(); } catch { }  // no JSON
+  return lines ? el("pre.text", lines) : el("p.text", text);
 }
 function yaml(value, line = "\n") {
   if (value && typeof value === "string")
     return (value.includes("\n") ? " |" + line : " ") + value.replace(/\n/g, line);
-  const rows = Object.entries(Object(value)), deeper = line + "  ";
-  if (!rows.length) return " " + JSON.stringify(value);
-  return rows.map(([key, inner]) => line + (Array.isArray(value)
-    ? "- " + yaml(inner, deeper).trimStart() : key + ":" + yaml(inner, deeper))).join("");
+  const rows = Object.entries(Object(value)).map(([key, kid]) => [key, yaml(kid, line + "  ")]);
+  const row = ([key, text]) => Array.isArray(value) ? "- " + text.trimStart() : key + ":" + text;
+  return rows.map(pair => line + row(pair)).join("") || " " + JSON.stringify(value);
 }
 async function send(item, body) {
-  if (item.busy || item.sent !== undefined) return;
+  if (item.busy || item.sent != null) return;
   change(item, { busy: body !== "", error: body ? "" : say("none") });
   if (!body) return;
-  const url = `/${topic}-response?title=${encodeURIComponent(item.id)}`;
-  const signal = AbortSignal.timeout(15000), headers = bearer();
-  const answer = await fetch(url, { method: "POST", body, headers, signal }).catch(Object);
+  const answer = await fetch(`/${topic}-response?title=${encodeURIComponent(item.id)}`, {
+    method: "POST", body, headers: bearer(), signal: AbortSignal.timeout(15000) }).catch(Object);
   if (answer.ok) take(await answer.json().catch(Object));  // once, though the stream has it too
   if ([401, 403].includes(answer.status)) gate();
   const error = answer.ok ? item.error : say("failed", answer.status || say("offline"));
@@ -2276,7 +2227,7 @@ async function send(item, body) {
 addEventListener("keydown", event => {
   const key = event.key.toUpperCase(), on = selector => event.target.closest(selector);
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
-  const first = waiting.find(item => item.sent === undefined);
+  const first = waiting.find(item => item.sent == null);
   if (!first || first.busy || on("input:not([type=checkbox])")) return;
   if (key === "ENTER" && !on("input, button")) first.form.requestSubmit();
   const marks = [...first.card.querySelectorAll(".mark")];
@@ -2294,10 +2245,10 @@ if (found) store.a4pToken = found.replace(/[^!-~]/g, "");
 history.replaceState(null, "", location.pathname);
 $("#gate").onsubmit = event => {
   event.preventDefault();
-  location.replace((named ? "#t=" : "/") + encodeURIComponent($("#key").value));
+  location.replace((topic ? "#t=" : "/") + encodeURIComponent($("#key").value));
 };
-setInterval(tick, 1000);
-(named ? connect : gate)();
+setInterval(draw, 1000);
+(topic ? connect : gate)();
 </script>
 """
 
@@ -2935,10 +2886,9 @@ class Mcp:
         with contextlib.suppress(Released):
             sweep(state)
             for line in iter(lambda: sys.stdin.buffer.readline(MCP_LINE), b""):
-                try:
+                found: Any = ""
+                with contextlib.suppress(ValueError, RecursionError):
                     found = json.loads(line.strip() or "[]")
-                except (ValueError, RecursionError):
-                    found = ""
                 for message in found if isinstance(found, list) else [found]:
                     self._take(message)
         on_signals(ignore)
@@ -2958,18 +2908,16 @@ class Mcp:
         about = dig(params, "requestId") if method == "notifications/cancelled" else key
         form = str(key) if method is None else f"form of {about!r}"
         call, code, why = self.calls.get(form), 0, f"no JSON-RPC 2.0 within {MCP_LINE} bytes"
+        results = {"ping": {}, "tools/list": {"tools": [*MCP_TOOLS.values()]}, "initialize": {
+            "protocolVersion": asked if asked in MCP_VERSIONS else MCP_VERSIONS[-1],
+            "serverInfo": {"name": "a4p", "version": VERSION}, "capabilities": {"tools": {}}}}
         if dig(message, "jsonrpc") != "2.0" or type(key) not in (str, int, type(None)):
             code, key = -32700 if message == "" else -32600, None
         elif key is None or method is None:
             (call or {})["cancelled" if method else "form"] = message
             return
-        elif method == "initialize":
-            self.client = params
-            result: Json = {"protocolVersion": asked if asked in MCP_VERSIONS else MCP_VERSIONS[-1],
-                            "serverInfo": {"name": "a4p", "version": VERSION},
-                            "capabilities": {"tools": {}}}
-        elif method in ("ping", "tools/list"):
-            result = {"tools": [*MCP_TOOLS.values()]} if method == "tools/list" else {}
+        elif str(method) in results:
+            self.client = params if method == "initialize" else self.client
         elif method != "tools/call":
             code, why = -32601, f"there is no method {plain(str(method), 60)}"
         elif str(name) not in MCP_TOOLS:
@@ -2980,7 +2928,7 @@ class Mcp:
             self.calls[form] = call = {**message, "form_id": form, "at": time.monotonic()}
             background(lambda: self._call(call, name, params.get("arguments")))
             return
-        answer = {"error": {"code": code, "message": why}} if code else {"result": result}
+        answer = {"error": {"code": code, "message": why}} if code else {"result": results[method]}
         background(lambda: self._send(id=key, **answer)).join(0.01)  # a client may write much first
 
     def _call(self, call: Json, name: str, given: Any) -> None:
@@ -2991,8 +2939,8 @@ class Mcp:
             if name == "ask_user":
                 value = self._ask(call, state, agent, **given)
             else:
-                value = {"sent": True}
                 publish_notice(state, given.get("title") or agent, given["message"])
+                value = {"sent": True}
             text, call["result"] = encode(value).decode(), {"structuredContent": value}
         except Exception as error:
             state.log.failure("mcp", error)
@@ -3005,7 +2953,7 @@ class Mcp:
     def _ask(self, call: Json, state: State, agent: str, title: str, description: str,
              options: Sequence[Json], allowCustomInput: bool = True) -> Json:
         """Ask where the person is: on the phone; at home in the client's form, or on the page."""
-        values = {row["label"]: row["value"] for row in options}
+        values = {row["label"]: row.pop("value") for row in options}
         if len(values) < len(options):
             raise UsageError("mcp_call", fault="arguments.options: two labels are the same")
         with contextlib.suppress(ValueError, RecursionError):  # JSON is shown as `name: value`
@@ -3013,9 +2961,8 @@ class Mcp:
             description = "\n".join(rows) or description
         if not description.strip() or size(title) > TITLE_LIMIT - 50:  # more than a push's title
             title, description = "", f"{title}\n\n{description}".strip()
-        question = Question("", title, description, words=allowCustomInput, options=[
-            Option(row["label"], "", row.get("priority", "medium"), row.get("danger", False))
-            for row in options])
+        question = Question("", title, description, words=allowCustomInput,
+                            options=[Option(**{"priority": "medium", **row}) for row in options])
         outcome, out, config = Outcome("no_client"), read_out(state.home), state.config
         seconds = out and out.wait or config.mcp_timeout
         able = dig(self.client, "capabilities", "elicitation")
@@ -3024,9 +2971,8 @@ class Mcp:
             with contextlib.suppress(Refused), Conversation(
                     state, Sender(agent, os.path.basename(os.getcwd())), seconds,
                     lambda body: deliver_later(state, [body]), lambda: self._ended(call)) as talk:
-                talk.inbox.opened.wait(OPEN_WAIT)
-                state.log.line(f"mcp: {agent} calls {talk.inbox.refusal or ''}")
-                outcome = talk.ask(question) if out or talk.inbox.embedded else outcome
+                if out or talk.inbox.opened.wait(OPEN_WAIT) and talk.inbox.embedded:
+                    outcome = talk.ask(question)
         if forms and outcome.state in ("no_client", "released"):
             outcome = self._elicit(call, question, config.lang, seconds)
         nobody = outcome.state if outcome.state in ("timeout", "no_client") else "cancelled"
@@ -3056,12 +3002,12 @@ class Mcp:
             state = self._ended(call) or ("timeout" if time.monotonic() >= end else "")
         if state:
             self._send(method="notifications/cancelled", params={"requestId": call["form_id"]})
-        result = dig(call.get("form"), "result")
+        result = dig(call, "form", "result")
         content = dig(result, "content") if dig(result, "action") == "accept" else None
         answer = Answer([label for label in question.labels if label == dig(content, "option")],
                         str(dig(content, "custom") or "").strip() * question.words)
-        state = "answered" if answer.joined() else state or ("released" if result else "no_client")
-        return Outcome(state, answer if answer.joined() else None)
+        return Outcome(state or ("released" if result else "no_client"),
+                       answer if answer.joined() else None)
 
 # === Setting up: install, uninstall, doctor =================================
 
