@@ -3200,31 +3200,28 @@ def dsh_bare(text: str | None) -> str | None:
 
 DSH_PLUGIN = r"""// Written by a4p.py: hands questions, approvals and ends of turns to a4p.
 import { spawn } from 'node:child_process';
+import { text as all } from 'node:stream/consumers';
 export const name = 'a4p';
 export const inject = ['tools'];
 // Runs the hook in a process group of its own, so that an abort ends all of it.
-const ask = (command, header, signal, more) => new Promise((resolve) => {
-  const payload = { agent: 'dsh', session_id: header?.id ?? '', cwd: header?.cwd ?? process.cwd(),
-    parent_session: header?.parentSession ?? null, ...more };
+const ask = async (command, header, signal, more) => {
+  const cwd = header?.cwd ?? process.cwd();
   const child = spawn('/bin/sh', ['-c', command],
-    { cwd: payload.cwd, stdio: ['pipe', 'pipe', 'ignore'], detached: true });
+    { cwd, stdio: ['pipe', 'pipe', 'ignore'], detached: true });
   const stop = () => { try { process.kill(-child.pid, 'SIGTERM'); } catch { /* gone */ } };
-  let out = '';
-  if (signal?.aborted) stop();
+  for (const one of [child, child.stdin]) one.on('error', () => {});
   signal?.addEventListener('abort', stop);
-  child.stdin.on('error', () => {});
-  child.on('error', () => resolve(null));
-  child.stdout.on('data', (data) => { out += data; });
-  child.on('close', () => {
+  if (signal?.aborted) stop();
+  child.stdin.end(JSON.stringify({ agent: 'dsh', session_id: header?.id ?? '', cwd,
+    parent_session: header?.parentSession ?? null, ...more }));
+  try { return JSON.parse(await all(child.stdout)); } catch { return null; } finally {
     signal?.removeEventListener('abort', stop);
-    try { resolve(JSON.parse(out)); } catch { resolve(null); }
-  });
-  child.stdin.end(JSON.stringify(payload));
-});
+  }
+};
 const say = (agent, text) => text && agent.steer({ id: crypto.randomUUID(), role: 'user',
   content: [{ type: 'text', text }], source: { kind: 'user' } });  // the words are the user's
-export function apply(ctx, config = {}) {
-  if (!config.command) return;
+export function apply(ctx, { command, beside } = {}) {
+  if (!command) return;
   const seen = new Map();  // a call's arguments by its id, the last text by the session's
   ctx.on('session/event', ({ header }, { type, data }) => {
     if (type === 'tool/call') seen.set(data.callId, data.arguments);
@@ -3233,19 +3230,18 @@ export function apply(ctx, config = {}) {
     const text = parts.map((part) => (part.type === 'text' ? part.text : '')).join('');
     if (text) seen.set(header.id, text);
   });
-  ctx.on('approval/request', async (req, next) => {
+  ctx.on('approval/request', async ({ agent, callId, toolName, reason, signal }, next) => {
     let given = {};
-    try { given = JSON.parse(seen.get(req.callId)); } catch { /* the reason must do */ }
-    const value = await ask(config.command, req.agent?.session?.header, req.signal, {
-      hook_event_name: 'PermissionRequest', tool_name: req.toolName,
-      tool_input: { reason: req.reason, ...given } });
-    const decision = value?.hookSpecificOutput?.decision;
-    if (decision?.behavior === 'deny') say(req.agent, decision.message);
-    return { allow: 'allowed-once', deny: 'rejected' }[decision?.behavior] ?? next();
+    try { given = JSON.parse(seen.get(callId)); } catch { /* the reason must do */ }
+    const value = await ask(command, agent?.session?.header, signal, { tool_name: toolName,
+      hook_event_name: 'PermissionRequest', tool_input: { reason, ...given } });
+    const { behavior, message } = value?.hookSpecificOutput?.decision ?? {};
+    if (behavior === 'deny') say(agent, message);
+    return { allow: 'allowed-once', deny: 'rejected' }[behavior] ?? next();
   });
   ctx.on('agent/turn-stopping', async ({ agent, turn, signal }) => {
     const { header } = agent.session;
-    say(agent, (await ask(config.command, header, signal, { hook_event_name: 'Stop',
+    say(agent, (await ask(command, header, signal, { hook_event_name: 'Stop',
       turn_id: `${turn}`, last_assistant_message: seen.get(header.id) }))?.reason);
   });
   ctx.on('tools/execute', async (exec, next) => {
@@ -3253,25 +3249,21 @@ export function apply(ctx, config = {}) {
     if (exec.name !== 'ask_user_question' || header?.parentSession) return next();
     const turn = exec.signal ?? new AbortController().signal;
     const card = new AbortController(), phone = new AbortController();
-    const asked = ask(config.command, header, AbortSignal.any([turn, phone.signal]), {
+    const asked = ask(command, header, AbortSignal.any([turn, phone.signal]), {
       hook_event_name: 'AskUserQuestion', tool_name: exec.name, tool_use_id: exec.callId,
-      tool_input: exec.arguments }).then(
-      (value) => Array.isArray(value?.answers) && { tapped: true, got: { isError: false, value,
-        content: [{ type: 'text', text: JSON.stringify(value) }] } });
-    if (!config.beside) return (await asked).got ?? next();
+      tool_input: exec.arguments }).then((value) => Array.isArray(value?.answers) && {
+      isError: false, value, content: [{ type: 'text', text: JSON.stringify(value) }] });
+    if (!beside) return (await asked) || next();
     // Beside: DSH's own card and the phone at once; the first answer ends the other.
     exec.signal = AbortSignal.any([turn, card.signal]);
+    const native = Promise.resolve().then(next);
+    const fails = (got) => got?.isError || got?.value?.pending;
     try {
-      const native = Promise.resolve().then(next).then((got) => ({ got }), (error) => ({ error }));
-      const usable = ({ got, error }) => !error && !got?.isError && !got?.value?.pending;
-      const first = await Promise.race([
-        native.then(async (end) => (usable(end) ? end : (await asked) || end)),
-        asked.then((answer) => answer || native),
-      ]);
-      if (first.tapped) { card.abort(); await native; } else phone.abort();
-      if (first.error) throw first.error;
-      return first.got;
-    } finally { exec.signal = turn; }
+      return await Promise.race([
+        native.catch(() => ({ isError: true })).then(
+          async (got) => (fails(got) && (await asked)) || native),
+        asked.then((got) => { if (got) card.abort(); return got || native; })]);
+    } finally { phone.abort(); await native.catch(() => 0); exec.signal = turn; }
   });
 }
 """
