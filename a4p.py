@@ -3759,16 +3759,15 @@ def parser(lang: str) -> Any:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (english, chinese, example, *arguments) in COMMANDS.items():
         text = chinese if lang == "zh" else english
-        command = commands.add_parser(name, help=text, description=text,
-                                      epilog="example: " + example)
-        command.set_defaults(run=globals().get("cmd_" + name))  # `main` runs `hook` by itself
+        sub = commands.add_parser(name, help=text, description=text, epilog="example: " + example)
+        sub.set_defaults(run=globals().get("cmd_" + name))  # `main` runs `hook` by itself
         for argument in arguments:
             form, _, told = argument.partition(": ")
             names, settings = form.split(), VALUES["-"]
             if names[-1][0] != "-":
                 value = names.pop()
                 settings = {"metavar": value.strip("[.]"), **VALUES.get(value, {"default": ""})}
-            command.add_argument(*names, help=told, **settings)
+            sub.add_argument(*names, help=told, **settings)
     return top
 
 def main(argv: Sequence[str] | None = None) -> int:
