@@ -277,7 +277,6 @@ d_trip | {server}: published and back on the stream in {ms} ms | {server}：发�
 d_trip_bad | {server} takes messages, but its stream does not bring them within {seconds} s - a proxy buffers: `proxy_buffering off` in nginx | {server} 能发布，但 {seconds} 秒内流没有送达 - 有代理在缓冲：nginx 加 proxy_buffering off
 d_clock_bad | this clock and the server's differ by {seconds} s - set it | 本机时钟与服务器相差 {seconds} 秒 - 请校准
 d_update_bad | the server does not replace pushes, a second one tells how it ended - ntfy 2.16 or newer does | 服务器不会替换推送，结果会另发一条 - 需要 ntfy 2.16 或更新
-d_alone_bad | {n} questions of another machine are on topic {topic} - give each machine its own | 主题 {topic} 上有另一台机器的 {n} 个问题 - 每台机器请用自己的主题
 d_hook | {agent} {version}: installed in {file} | {agent} {version}：已装入 {file}
 d_hook_bad | {agent} {version}: what is in {file} is not what install writes now - a4p.py install {name} | {agent} {version}：{file} 中的内容与现在应写入的不同 - a4p.py install {name}
 d_hook_none | {agent} {version} has no hook of a4p - a4p.py install {name} | {agent} {version} 没有装 a4p 的 hook - a4p.py install {name}
@@ -287,7 +286,7 @@ d_a4phone_bad | {file} has hooks of a4phone, which would ask, too - keep one of 
 d_trust | Codex: the hooks are trusted | Codex：hook 已被信任
 d_trust_bad | Codex: the hooks are not trusted, and `codex exec` skips them silently - start `codex` and trust them: “Hooks need review” | Codex：hook 还未被信任，codex exec 会直接跳过 - 启动 codex，在 “Hooks need review” 处信任它们
 setup_next | Then: a4p.py out | 然后：a4p.py out
-demo_ask | The question is out. Answer it from another terminal:¶  {curl}¶or open {url} in a browser. | 问题已发出。在另一个终端回答：¶  {curl}¶或用浏览器打开 {url}
+demo_ask | The question is out. Answer it from another terminal:¶  curl -d 3 {url}¶or open {url} in a browser. | 问题已发出。在另一个终端回答：¶  curl -d 3 {url}¶或用浏览器打开 {url}
 demo_got | Claude Code gets: | Claude Code 收到：
 demo_push | The phone shows: | 手机显示：
 """)  # noqa: E501
@@ -3011,33 +3010,31 @@ class Mcp:
 
 # === Setting up: install, uninstall, doctor =================================
 
-# agent: the variable that moves its folder, the folder, its files there (the first gets the hooks)
-# or, with a "/", in the working directory, the tool that asks, {event: matcher}
-MOUNTS: dict[str, tuple[str, str, list[str], str, dict[str, str]]] = {
-    "claude": ("CLAUDE_CONFIG_DIR", "~/.claude", ["settings.json", ".claude/settings.json",
-               ".claude/settings.local.json"], "AskUserQuestion", {
+# agent: the variable that moves ~/.AGENT, the files there (the first gets the hooks) or, with
+# a "/", in the working directory, {event: matcher}
+MOUNTS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "claude": ("CLAUDE_CONFIG_DIR",
+               "settings.json .claude/settings.local.json .claude/settings.json", {
         "PreToolUse": "AskUserQuestion", "PermissionRequest": "", "Elicitation": "", "Stop": ""}),
-    "codex": ("CODEX_HOME", "~/.codex", ["hooks.json", "config.toml", ".codex/hooks.json",
-              ".codex/config.toml"], "request_user_input", {
+    "codex": ("CODEX_HOME", "hooks.json config.toml .codex/hooks.json .codex/config.toml", {
         "PreToolUse": "^request_user_input(_async)?$", "PermissionRequest": "", "Stop": ""}),
-    "dsh": ("DSH_HOME", "~/.dsh", ["cordis.patch.yml"], "", {})}
+    "dsh": ("DSH_HOME", "cordis.patch.yml", {})}
 BACKUP = ".a4p-backup"  # the copy that install leaves beside a file; uninstall removes it
 OFF = (r'"disableAllHooks"\s*:\s*true|"(?:ask|deny)"\s*:\s*\[[^\]]*"AskUserQuestion"'
        r"|(?m:^\s*(?:codex_)?hooks\s*=\s*false)")  # what keeps hooks from answering
-STATE = ("config.json", "out", "a4p.log", "pending", "taken", "awake-told", "serve.jsonl")
 A4PHONE = r"a4phone|\ba4p(\.mjs)?['\\\"]* hook\b"
 # JSON as regular expressions: a string, a4p's hook line, a hook with it, a group of that alone.
 CHAR, STRING = r'(?:[^"\\]|\\.)', r'"(?:[^"\\]|\\.)*"'
-LINE = rf'"(?:\[ ! -e |if exist ){CHAR}* -I -S {CHAR}* hook [a-z]+ \|\| {CHAR}*"'
+LINE = rf'"(?:\[ ! -e |cd \. ){CHAR}* -I -S {CHAR}* hook [a-z]+ \|\| {CHAR}*"'
 HOOK = rf'\{{(?:\s*{STRING}\s*:\s*(?:{STRING}|\w+)\s*,)*\s*"command"\s*:\s*{LINE}[^{{}}]*\}}'
 GROUP = (rf'\{{(?:\s*"matcher"\s*:\s*{STRING}\s*,)?\s*"hooks"\s*:\s*\[\s*{HOOK}\s*\]'
          rf'(?:\s*,\s*"matcher"\s*:\s*{STRING})?\s*\}}')
 
 def agent_files(agent: str) -> list[str]:
     """The paths of an agent's files; the first is where a4p goes."""
-    variable, folder, names, *_ = MOUNTS[agent]
-    folder = os.path.abspath(os.environ.get(variable) or os.path.expanduser(folder))
-    return [os.path.abspath(name if "/" in name else f"{folder}/{name}") for name in names]
+    variable, names, _ = MOUNTS[agent]
+    folder = os.environ.get(variable) or os.path.expanduser("~/." + agent)
+    return [os.path.abspath(name if "/" in name else f"{folder}/{name}") for name in names.split()]
 
 def agents_here() -> list[str]:
     """The agents that are on this machine."""
@@ -3055,16 +3052,14 @@ def stable_python() -> str:
 
 def hook_line(state: State, agent: str) -> str:
     """The shell line for an agent's config: silent and free of cost in mode home, and where
-    python or a4p.py have gone (measured: an exit status of 2 makes Claude Code deny the call).
-    On Windows (untested) Codex has cmd.exe run it, Claude Code Git Bash."""
-    home, words = state.home, [f"{state.home}/out", stable_python(), os.path.abspath(__file__)]
-    moved = home != os.path.expanduser("~/.a4p")  # the agent's environment may not say so
-    if os.name == "nt" and agent == "codex":
-        words[1:1] = [f'set "A4P_HOME={home}"& ' * moved]
-        return 'if exist "{}" ({}"{}" -I -S "{}" hook codex || exit /b 0)'.format(*words)
-    out, python, script = map(shlex.quote, words)
-    line = f"A4P_HOME={shlex.quote(home)} " * moved + f"{python} -I -S {script} hook {agent}"
-    return f"[ ! -e {out} ] || {line} || true".replace("\\" if os.name == "nt" else "\0", "/")
+    python or a4p.py have gone (measured: an exit status of 2 makes Claude Code deny the call)."""
+    python, script, out = stable_python(), os.path.abspath(__file__), state.home + "/out"
+    if os.name == "nt":  # untested; Git Bash, of Claude Code, and cmd.exe, of Codex, both take it
+        return f'cd . && "{python}" -I -S "{script}" hook {agent} || exit 0'.replace("\\", "/")
+    python, script, out, home = map(shlex.quote, (python, script, out, state.home))
+    moved = state.home != os.path.expanduser("~/.a4p")  # the agent's environment may not say so
+    line = f"A4P_HOME={home} " * moved + f"{python} -I -S {script} hook {agent}"
+    return f"[ ! -e {out} ] || {line} || true"
 
 def hooks_in(text: str) -> list[tuple[str, Json, Json, bool]]:
     """Each hook of a JSON config: (event, group, hook, whether it is a4p's); raises ValueError."""
@@ -3072,42 +3067,36 @@ def hooks_in(text: str) -> list[tuple[str, Json, Json, bool]]:
     return [(event, group, hook, bool(re.fullmatch(LINE, json.dumps(hook.get("command")))))
             for event, groups in events for group in groups for hook in group.get("hooks", [])]
 
-def openings(text: str) -> dict[tuple[str, ...], int]:
-    """Where each container of a JSON text begins, by the keys that lead to it: () is the whole."""
-    found: dict[tuple[str, ...], int] = {}
-    path, key = [], ""
-    for token in re.finditer(rf"{STRING}|[][{{}}]", text):
-        if token[0] in "[{":
-            path.append(key)
-            found[tuple(path[1:])] = token.end()
-        elif token[0] in "]}":
-            path.pop()
-        key = json.loads(token[0]) if token[0][0] == '"' else ""
-    return found
+def opening(text: str, at: int, keys: list[str]) -> tuple[int, list[str]]:
+    """Where `keys` lead in the object that begins at `at`, as far as they are there; the rest."""
+    pair, end = re.compile(rf"[\s,]*({STRING})\s*:\s*"), at
+    while keys and (found := pair.match(text, end)):
+        if json.loads(found[1]) == keys[0]:
+            return opening(text, found.end() + 1, keys[1:])
+        end = json.JSONDecoder().raw_decode(text, found.end())[1]
+    return at, keys
 
 def added(text: str | None, groups: Json) -> str:
-    """The text of a JSON config with a4p's groups, each at the start of its event, and all else
-    as it is; raises ValueError. Brackets made here have white space behind them, what is put into
-    an empty pair has none before it: so `bare` knows what to take away."""
+    """A JSON config with a4p's groups, each first in its event; raises ValueError. Brackets made
+    here have white space behind them, what is put into an empty pair has none: `bare` tells."""
     ours = [(event, group) for event, group, _, ours in hooks_in(text or "{}") if ours]
     if text is not None and len(ours) == len(groups) and dict(ours) == groups:
         return text
     text = bare(text)
     if text is None:
-        new: Any = {"hooks": {event: [group] for event, group in groups.items()}}
-        return json.dumps(new, indent=2, ensure_ascii=False) + "\n"
+        whole = {"hooks": {event: [group] for event, group in groups.items()}}
+        return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
     unit = str((re.findall(r"\n([ \t]+)\S", text) or ["  "])[0])
     for event, group in reversed(list(groups.items())):
-        places, new = openings(text), {"hooks": {event: [group]}}
-        path = max(path for path in ((), ("hooks",), ("hooks", event)) if path in places)
-        for key in path:
-            new = new[key]
-        rest = text[places[path]:]
-        comma = "" if rest.lstrip()[0] in "]}" else ","
-        gap = rest[:len(rest) - len(rest.lstrip())] if comma else ""
+        at, keys = opening(text, text.index("{") + 1, ["hooks", event])
+        new: Any = [group]
+        for key in reversed(keys):
+            new = {key: new}
+        gap, more = re.findall(r"^(\s*)([^]}]?)", text[at:])[0]
+        gap = gap if more else ""
         lines = json.dumps(new, indent=unit, ensure_ascii=False)[1:-1].strip()
-        lines = lines.replace("\n" + unit, "\n" + gap.rpartition("\n")[2])
-        text = text[:len(text) - len(rest)] + gap + lines + comma + rest
+        lines = gap + lines.replace("\n" + unit, "\n" + gap.rpartition("\n")[2])
+        text = text[:at] + lines + ("," if more else "") + text[at:]
     return text
 
 def bare(text: str | None) -> str | None:
@@ -3125,73 +3114,63 @@ def bare(text: str | None) -> str | None:
 
 def dsh_added(text: str | None, state: State, plugin: str) -> str:
     """DSH's `cordis.patch.yml`, for every profile (0.1, 0.2), with a4p's entry first: a list, or
-    comments and `[]`; an entry behind `[]` keeps dsh from booting (0.1.0-rc.8). ValueError."""
+    comments and `[]`; an entry beside `[]` keeps dsh from booting (0.1.0-rc.8). ValueError."""
     config = {"command": hook_line(state, "dsh"), "beside": state.config.desk == "beside"}
-    entry = (f"- insert:\n    - id: a4p\n      name: {json.dumps(plugin)}\n"
-             f"      config: {json.dumps(config)}\n")
     text = dsh_bare(text) or ""
     rows = [row.rstrip() for row in text.splitlines() if row.strip() and row[0] != "#"]
-    if rows == ["[]"]:
-        marked = f"# a4p begin was []\n{entry}# a4p end"
-        return re.sub(r"^\[\]", lambda found: marked, text, flags=re.M)
-    if not all(row[0] in "- " for row in rows) or re.match(" |---", "".join(rows[:1])):
+    if rows != ["[]"] and (
+            re.match(" |---", "".join(rows)) or not all(row[0] in "- " for row in rows)):
         raise ValueError("no list that a4p can add to")
-    return f"# a4p begin\n{entry}# a4p end\n{text}"
+    return (f"# a4p begin\n- insert:\n    - id: a4p\n      name: {json.dumps(plugin)}\n"
+            f"      config: {json.dumps(config)}\n# a4p end\n"
+            + re.sub(r"^\[\]", "# a4p hides []", text, flags=re.M))
 
 def dsh_bare(text: str | None) -> str | None:
     """The same without the entry, None where there was nothing else."""
-    form = r"^# a4p begin(?: was (\[\]))?\n(?s:.*?)^# a4p end(\n?)"
-    return re.sub(form, lambda found: found[1] + found[2] if found[1] else "", text or "",
-                  flags=re.M) or None
+    ours = r"^# a4p (?:begin\n(?s:.*?)^# a4p end\n?|hides )"
+    return re.sub(ours, "", text or "", flags=re.M) or None
 
 DSH_PLUGIN = r"""// Written by a4p.py: hands questions, approvals and ends of turns to a4p.
 import { spawn } from 'node:child_process';
+import { text as all } from 'node:stream/consumers';
 export const name = 'a4p';
 export const inject = ['tools'];
 // Runs the hook in a process group of its own, so that an abort ends all of it.
-const ask = (command, header, signal, more) => new Promise((resolve) => {
-  const payload = { agent: 'dsh', session_id: header?.id ?? '', cwd: header?.cwd ?? process.cwd(),
-    parent_session: header?.parentSession ?? null, ...more };
+const ask = async (command, header, signal, more) => {
+  const cwd = header?.cwd ?? process.cwd();
   const child = spawn('/bin/sh', ['-c', command],
-    { cwd: payload.cwd, stdio: ['pipe', 'pipe', 'ignore'], detached: true });
+    { cwd, stdio: ['pipe', 'pipe', 'ignore'], detached: true });
   const stop = () => { try { process.kill(-child.pid, 'SIGTERM'); } catch { /* gone */ } };
-  let out = '';
-  if (signal?.aborted) stop();
-  signal?.addEventListener('abort', stop);
-  child.stdin.on('error', () => {});
-  child.on('error', () => resolve(null));
-  child.stdout.on('data', (data) => { out += data; });
-  child.on('close', () => {
-    signal?.removeEventListener('abort', stop);
-    try { resolve(JSON.parse(out)); } catch { resolve(null); }
-  });
-  child.stdin.end(JSON.stringify(payload));
-});
+  for (const one of [child, child.stdin]) one.on('error', () => {});
+  if (signal?.aborted) stop(); else signal?.addEventListener('abort', stop);
+  child.stdin.end(JSON.stringify({ agent: 'dsh', session_id: header?.id ?? '', cwd,
+    parent_session: header?.parentSession ?? null, ...more }));
+  try { return JSON.parse(await all(child.stdout)); } catch { return null; }
+  finally { signal?.removeEventListener('abort', stop); }
+};
 const say = (agent, text) => text && agent.steer({ id: crypto.randomUUID(), role: 'user',
   content: [{ type: 'text', text }], source: { kind: 'user' } });  // the words are the user's
-export function apply(ctx, config = {}) {
-  if (!config.command) return;
+export function apply(ctx, { command, beside } = {}) {
+  if (!command) return;
   const seen = new Map();  // a call's arguments by its id, the last text by the session's
   ctx.on('session/event', ({ header }, { type, data }) => {
     if (type === 'tool/call') seen.set(data.callId, data.arguments);
     if (type === 'tool/result') seen.delete(data.message?.toolCallId);
-    const parts = type === 'assistant/message' ? data.message?.content ?? [] : [];
-    const text = parts.map((part) => (part.type === 'text' ? part.text : '')).join('');
-    if (text) seen.set(header.id, text);
+    if (type !== 'assistant/message') return;
+    const texts = (data.message?.content ?? []).filter((part) => part.type === 'text' && part.text);
+    if (texts.length) seen.set(header.id, texts.map((part) => part.text).join(''));
   });
-  ctx.on('approval/request', async (req, next) => {
-    let given = {};
-    try { given = JSON.parse(seen.get(req.callId)); } catch { /* the reason must do */ }
-    const value = await ask(config.command, req.agent?.session?.header, req.signal, {
-      hook_event_name: 'PermissionRequest', tool_name: req.toolName,
-      tool_input: { reason: req.reason, ...given } });
-    const decision = value?.hookSpecificOutput?.decision;
-    if (decision?.behavior === 'deny') say(req.agent, decision.message);
-    return { allow: 'allowed-once', deny: 'rejected' }[decision?.behavior] ?? next();
+  ctx.on('approval/request', async ({ agent, callId, toolName, reason, signal }, next) => {
+    let given; try { given = JSON.parse(seen.get(callId)); } catch { /* the reason must do */ }
+    const value = await ask(command, agent?.session?.header, signal, { tool_name: toolName,
+      hook_event_name: 'PermissionRequest', tool_input: { reason, ...given } });
+    const { behavior, message } = value?.hookSpecificOutput?.decision ?? {};
+    if (behavior === 'deny') say(agent, message);
+    return { allow: 'allowed-once', deny: 'rejected' }[behavior] ?? next();
   });
   ctx.on('agent/turn-stopping', async ({ agent, turn, signal }) => {
     const { header } = agent.session;
-    say(agent, (await ask(config.command, header, signal, { hook_event_name: 'Stop',
+    say(agent, (await ask(command, header, signal, { hook_event_name: 'Stop',
       turn_id: `${turn}`, last_assistant_message: seen.get(header.id) }))?.reason);
   });
   ctx.on('tools/execute', async (exec, next) => {
@@ -3199,39 +3178,35 @@ export function apply(ctx, config = {}) {
     if (exec.name !== 'ask_user_question' || header?.parentSession) return next();
     const turn = exec.signal ?? new AbortController().signal;
     const card = new AbortController(), phone = new AbortController();
-    const asked = ask(config.command, header, AbortSignal.any([turn, phone.signal]), {
+    const asked = ask(command, header, AbortSignal.any([turn, phone.signal]), {
       hook_event_name: 'AskUserQuestion', tool_name: exec.name, tool_use_id: exec.callId,
-      tool_input: exec.arguments }).then(
-      (value) => Array.isArray(value?.answers) && { tapped: true, got: { isError: false, value,
-        content: [{ type: 'text', text: JSON.stringify(value) }] } });
-    if (!config.beside) return (await asked).got ?? next();
+      tool_input: exec.arguments }).then((value) => Array.isArray(value?.answers) && {
+      isError: false, value, content: [{ type: 'text', text: JSON.stringify(value) }] });
+    if (!beside) return (await asked) || next();
     // Beside: DSH's own card and the phone at once; the first answer ends the other.
     exec.signal = AbortSignal.any([turn, card.signal]);
+    const native = Promise.resolve().then(next);
+    const fails = (got) => got?.isError || got?.value?.pending;
     try {
-      const native = Promise.resolve().then(next).then((got) => ({ got }), (error) => ({ error }));
-      const usable = ({ got, error }) => !error && !got?.isError && !got?.value?.pending;
-      const first = await Promise.race([
-        native.then(async (end) => (usable(end) ? end : (await asked) || end)),
-        asked.then((answer) => answer || native),
-      ]);
-      if (first.tapped) { card.abort(); await native; } else phone.abort();
-      if (first.error) throw first.error;
-      return first.got;
-    } finally { exec.signal = turn; }
+      return await Promise.race([
+        native.catch(() => ({ isError: true })).then(
+          async (got) => (fails(got) && (await asked)) || native),
+        asked.then((got) => { if (got) card.abort(); return got || native; })]);
+    } finally { phone.abort(); await native.catch(() => 0); exec.signal = turn; }
   });
 }
 """
 
 def edits(state: State, agent: str, path: str) -> list[tuple[str, Any, Any]]:
-    """[(file, what adds a4p to its text, what takes it out)], in the order for install. Keys are
-    documented ones alone (Claude Code 2.1.332, Codex 0.171)."""
+    """[(file, what adds a4p to its text, what takes it out)], in the order for install."""
     if agent == "dsh":  # without its plugin it would not boot: that comes first and goes last
         plugin = os.path.join(os.path.dirname(path), "a4p.mjs")
         return [(plugin, lambda text: DSH_PLUGIN, lambda text: None),
                 (path, lambda text: dsh_added(text, state, plugin), dsh_bare)]
+    # These keys are documented (Claude Code 2.1.332, Codex 0.171)
     hook = {"type": "command", "command": hook_line(state, agent), "timeout": HOOK_TIMEOUT}
     groups = {event: {**({"matcher": matcher} if matcher else {}), "hooks": [hook]}
-              for event, matcher in MOUNTS[agent][4].items()}
+              for event, matcher in MOUNTS[agent][2].items()}
     return [(path, lambda text: added(text, groups), bare)]
 
 def edited(path: str, edit: Callable[[str | None], Any]) -> tuple[str | None, Any]:
@@ -3242,30 +3217,22 @@ def edited(path: str, edit: Callable[[str | None], Any]) -> tuple[str | None, An
             with open(path, encoding="utf-8", newline="") as file:
                 text = file.read()
         return text, edit(text)
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, *MALFORMED) as error:
         raise A4pError("agent_file", file=path, detail=plain(str(error))) from None
 
-def change(options: Options, path: str, edit: Callable[[str | None], str | None]) -> bool:
-    """Edit a file of others, or show how it would change; False where there is nothing to change.
-    Its mode, owner and links stay, and a copy beside it. Raises A4pError."""
-    before, after = edited(path, edit)
-    changes: bool = before != after
+def put(path: str, before: str | None, after: str | None) -> None:
+    """Write or unlink a file of others: its mode, owner and links stay, and a copy. A4pError."""
     def place(draft: str, target: str) -> None:
         if before is not None:
             was = os.stat(target)
-            if not (was.st_mode & 0o222 and os.access(target, os.W_OK)):
+            if not was.st_mode & 0o222:
                 raise PermissionError(13, "read-only")
-            shutil.copy2(target, path + BACKUP)
-            if was.st_uid != os.stat(draft).st_uid:  # root, in another's home
+            if was.st_uid != os.stat(draft).st_uid:  # root, in another's home; else an error
                 os.chown(draft, was.st_uid, was.st_gid)
             os.chmod(draft, was.st_mode & 0o7777)
+            shutil.copy2(target, path + BACKUP)
         os.unlink(target) if after is None else os.replace(draft, target)
-    if changes and options.dry_run:
-        old, new = ((text or "").splitlines() for text in (before, after))
-        show("\n".join(difflib.unified_diff(old, new, path, path, lineterm="")))
-    elif changes:
-        write_private(os.path.realpath(path), after or "", place)
-    return changes
+    write_private(os.path.realpath(path), after or "", place)
 
 # Doctor: a check yields findings: (ok, warning or failure; a text's key; its values).
 
@@ -3289,17 +3256,15 @@ def check_here(state: State) -> Iterator[Finding]:
     yield judge(not left and size < 2000, "d_left", n=left, size=size, file=log)
 
 def check_way(state: State) -> Iterator[Finding]:
-    """The way to the server: certificates, proxy, a message there and back on a stream. Its title
-    is that of a tap on no question, so that no hook takes it for a reply; without credentials it
-    goes to the response topic, which no phone shows. Raises Refused."""
-    config, ntfy, probe = need_topic(state), Ntfy(state.config), "q" + random_id(10)
+    """Certificates, proxy, a message to the server and back on a stream. Raises Refused."""
+    config, ntfy = need_topic(state), Ntfy(state.config)
+    probe = "q" + random_id(10)  # as a title, a tap on no question: no hook takes it for a reply
     roots = ssl.get_default_verify_paths()
     yield judge(config.server[:5] == "http:" or os.name == "nt" or roots.cafile
                 or list_dir(roots.capath or "") or os.path.exists(SPARE_ROOTS),
                 "d_roots", "failure", file=SPARE_ROOTS)
-    proxy = ntfy.proxy.rpartition("@")[2]
-    yield judge(True, "d_proxy" if proxy else "", proxy=proxy)
-    topics = [config.topic + REPLY_SUFFIX, config.topic]
+    yield judge(True, "d_proxy" if ntfy.proxy else "", proxy=ntfy.proxy.rpartition("@")[2])
+    topics = [config.topic + REPLY_SUFFIX, config.topic]  # no phone shows what is in the first
     body = {"topic": topics["Authorization" in ntfy.headers], "title": probe, "cache": "no",
             "message": "a4p doctor", "priority": 1, "sequence_id": probe}
     with contextlib.closing(Inbox(ntfy, topics)) as inbox:
@@ -3308,7 +3273,7 @@ def check_way(state: State) -> Iterator[Finding]:
         if inbox.refusal:
             raise inbox.refusal
         message = within(PUBLISH_WAIT, lambda: ntfy.publish(body), ntfy.server)
-        event = inbox.get(CONNECT_WAIT)
+        event: Any = {"id": ""}
         while event and event["id"] != message["id"]:
             event = inbox.get(CONNECT_WAIT)
     late = abs(int(time.time() - message["time"]))
@@ -3316,12 +3281,6 @@ def check_way(state: State) -> Iterator[Finding]:
                 ms=int((time.monotonic() - began) * 1000))
     yield judge(late < 60, "d_clock", seconds=late)
     yield judge(message.get("sequence_id") == probe, "d_update")
-    with contextlib.suppress(Refused):  # to read the topic may be forbidden
-        logged = edited(state.log.path, str)[0] or ""
-        pushed = {str(push.get("sequence_id")) for push in ntfy.poll([config.topic], "all")}
-        foreign = [one for one in pushed - {probe}
-                   if re.fullmatch(ID_FORM, one) and one not in logged]
-        yield judge(not foreign, "d_alone", n=len(foreign), topic=shorten(config.topic))
 
 def check_agents(state: State) -> Iterator[Finding]:
     """Of each agent on this machine: its version, a4p's hooks, and what works against them."""
@@ -3329,13 +3288,12 @@ def check_agents(state: State) -> Iterator[Finding]:
     texts = {agent: edited(path, drop) for agent, (path, _, drop) in steps.items()}
     none = "warning" if any(text != bare for text, bare in texts.values()) else "failure"
     for agent, (path, add, _) in steps.items():
-        told = ""
+        told, (text, without) = "", texts[agent]
         with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
             told = subprocess.run([agent, "--version"], stdin=subprocess.DEVNULL, timeout=10,
                                   capture_output=True, text=True, check=False).stdout
         values = {"agent": AGENTS[agent].title, "name": agent, "file": path,
                   "version": (re.findall(r"\d+\.\d[-.\w]*", told) or ["?"])[0]}
-        text, without = texts[agent]
         if text == without:
             yield none, "d_hook_none", values
             continue
@@ -3345,41 +3303,39 @@ def check_agents(state: State) -> Iterator[Finding]:
 
 def check_beside(agent: str, values: Json) -> Iterator[Finding]:
     """What one file of an agent has that works against a4p's hooks."""
-    hooks: list[Any]
-    text, hooks = edited(values["file"], lambda text: hooks_in(
-        text or "{}" if values["file"].endswith(".json") else "{}"))
+    file, tool = values["file"], re.sub(r"\W|_async", "", MOUNTS[agent][2].get("PreToolUse", ""))
+    text, hooks = edited(file, lambda text: hooks_in(
+        text if text and file.endswith(".json") else "{}"))
     text = text or ""
     for found in re.finditer(OFF, text):
         yield judge(False, "d_off", "failure", **values, text=plain(found[0], 60))
     yield judge(not re.search(A4PHONE, text), "d_a4phone", **values)
     for event, group, hook, ours in hooks:
-        matcher = str(group.get("matcher") or "*")
+        matcher = re.sub(r"^\*?$", ".*", str(group.get("matcher") or ""))
         with contextlib.suppress(re.error):  # such a hook never runs
-            if not ours and event in ("PreToolUse", "PermissionRequest") and re.fullmatch(
-                    ".*" if matcher == "*" else matcher, MOUNTS[agent][3]):
+            if event == "PreToolUse" and not ours and re.fullmatch(matcher, tool):
                 yield judge(False, "d_other", **values, command=plain(str(hook), 60))
-    if values["file"] == agent_files("codex")[1]:
-        yield judge(codex_trusts(text), "d_trust", "failure")
-
-def codex_trusts(toml: str) -> bool:
-    """Whether Codex runs a4p's hooks: its config.toml has the hash of each (0.171)."""
-    _, hooks = edited(agent_files("codex")[0], lambda text: hooks_in(text or "{}"))
-    told = [{"event_name": re.sub("(?<!^)(?=[A-Z])", "_", event).lower(), **group,
-             "hooks": [{"async": False, **hook}]} for event, group, hook, ours in hooks if ours]
-    texts = [json.dumps(one, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-             for one in told]
-    return all(hashlib.sha256(text.encode()).hexdigest() in toml for text in texts)
+    if file == agent_files("codex")[1]:  # Codex 0.171 keeps the hash of each hook there
+        _, hooks = edited(agent_files("codex")[0], lambda text: hooks_in(text or "{}"))
+        told = [json.dumps({"event_name": re.sub("(?<!^)(?=[A-Z])", "_", event).lower(), **group,
+                            "hooks": [{"async": False, **hook}]}, sort_keys=True,
+                           separators=(",", ":"), ensure_ascii=False)
+                for event, group, hook, ours in hooks if ours]
+        yield judge(all(hashlib.sha256(one.encode()).hexdigest() in text for one in told),
+                    "d_trust", "failure")
 
 # === The command line =======================================================
 
+STATE = "config.json out a4p.log pending taken awake-told serve.jsonl"  # what --purge deletes
+
 class Options:
-    """What argparse found, and the state; `run` is the command."""
+    """What argparse found, and the state."""
 
     agents: Sequence[str] = ()
     asks = yes = project = dry_run = json = False
-    run: Callable[[Options], int | None]
-    state: State
-    lang: str
+
+    def __init__(self) -> None:
+        self.state, self.lang = State(), resolve_lang("auto")
 
     def __getattr__(self, name: str) -> Any:  # argparse sets the rest
         raise AttributeError(name)
@@ -3388,76 +3344,66 @@ class Options:
         """A text in the terminal's language."""
         return say(self.lang, key, **values)
 
+    def tell(self, key: str, **values: object) -> None:
+        """Print that text."""
+        print(self.say(key, **values), flush=True)
+
 def show(text: str, file: Any = None) -> None:
     """One print, with everything escaped that a terminal would act on, but for newlines."""
     print("\n".join(escaped(row) for row in text.split("\n")), file=file)
 
-def print_json(value: Json, **form: Any) -> None:
-    """JSON on stdout, one line of ASCII if `form` does not say otherwise."""
-    show(json.dumps(value, **form))
-
 def tell_mode(options: Options, out: Out | None) -> None:
     """Say whether questions go to the phone, and until when."""
-    if out and out.until:
-        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(out.until))
-        print(options.say("out", until=until))
-    else:
-        print(options.say("out_open" if out else "home"))
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(out.until)) if out and out.until else ""
+    options.tell("out" if until else "out_open" if out else "home", until=until)
 
 def cmd_out(options: Options) -> None:
     """Go out: from now on questions go to the phone."""
-    state = options.state
+    state, home = options.state, options.state.home
     need_topic(state)
     until = int(time.time() + seconds_of(options.duration)) if options.duration else ""
     wait = seconds_of(options.wait) if options.wait else 0
     if wait > WAIT_LIMIT:
         raise UsageError("duration", value=options.wait)
-    make_dir(state.home)
-    write_private(os.path.join(state.home, "out"), f"{until}\n{wait or ''}\n")
+    write_private(os.path.join(home, "out"), f"{until}\n{wait or ''}\n")
     sweep(state)
-    tell_mode(options, read_out(state.home))
-    tool = "caffeinate -i" if sys.platform == "darwin" else "systemd-inhibit --what=sleep:idle"
-    sleeps = sys.platform == "darwin" or "BAT" in "".join(list_dir("/sys/class/power_supply"))
-    told = os.path.join(state.home, "awake-told")
-    if sleeps and shutil.which(tool.split()[0]) and not os.path.exists(told):
-        write_private(told, "")
-        print(options.say("awake", tool=tool))
+    tell_mode(options, read_out(home))
+    for tool in ("caffeinate -i", "systemd-inhibit --what=sleep:idle"):
+        if shutil.which(tool.split()[0]) and write_private(f"{home}/awake-told", "", os.link):
+            options.tell("awake", tool=tool)
 
 def cmd_home(options: Options) -> None:
     """Come home: questions stay at the terminal, and all that waits is released."""
-    state = options.state
-    remove(os.path.join(state.home, "out"))
-    sweep(state)
+    remove(os.path.join(options.state.home, "out"))
+    sweep(options.state)
     tell_mode(options, None)
-    let_go(options, state.pending.entries())
+    let_go(options, options.state.pending.entries())
 
 def let_go(options: Options, entries: Sequence[Json]) -> list[Json]:
     """Release what waits; returns what this call released."""
     released = [entry for entry in entries if options.state.pending.drop(entry["tag"])]
     if released:
-        print(options.say("released_n", n=len(released)))
+        options.tell("released_n", n=len(released))
     return released
 
 def cmd_status(options: Options) -> None:
     """Say the mode, the server and what waits."""
-    state = options.state
-    out, config = read_out(state.home), state.config
+    state, out, config = options.state, read_out(options.state.home), options.state.config
     sweep(state)
     shown = ("id", "agent", "project", "text", "since", "deadline")
     waiting = [{key: entry.get(key) for key in shown} for entry in state.pending.live()]
     if options.json:
-        print_json({"mode": "out" if out else "home", "until": out and out.until,
-                    "wait": out and out.wait, "server": config.server, "topic": config.topic,
-                    "waiting": waiting})
-        return
+        return show(json.dumps({
+            "mode": "out" if out else "home", "until": out and out.until, "wait": out and out.wait,
+            "server": config.server, "topic": config.topic, "waiting": waiting}))
     tell_mode(options, out)
     if config.topic:
-        print(options.say("server_is", server=config.server, topic=config.topic))
-    print(options.say("waiting_n", n=len(waiting)))
+        options.tell("server_is", server=config.server, topic=config.topic)
+    options.tell("waiting_n", n=len(waiting))
     for entry in waiting:
         left = int(float(entry["deadline"] or 0) - time.time())
         row = {key: plain(str(value), 60) for key, value in entry.items()}
-        print(options.say("waiting_row", left=left, **row))
+        options.tell("waiting_row", left=left, **row)
 
 def cmd_ask(options: Options) -> None:
     """Ask from any script and print the answer; raises NoAnswer."""
@@ -3471,206 +3417,192 @@ def cmd_ask(options: Options) -> None:
     if answer is None:
         raise NoAnswer("no_answer" if outcome.state == "timeout" else "not_waiting")
     if options.json:
-        print_json({"selected": answer.selected, "text": answer.text or None})
-    else:
-        show("\n".join([*answer.selected, *([answer.text] if answer.text else [])]))
+        return show(json.dumps({"selected": answer.selected, "text": answer.text or None}))
+    show("\n".join(filter(None, [*answer.selected, answer.text])))
 
 def ask_phone(options: Options, sender: Sender, question: Question, timeout: float) -> Outcome:
     """Ask, with a countdown where stderr is a terminal; the push is replaced at the end."""
     closings: list[Json] = []
     end = time.monotonic() + timeout
-    def show_left() -> str:
-        if os.isatty(2):
-            left = options.say("ask_wait", left=max(0, int(end - time.monotonic())))
-            print("\r\x1b[K" + left, end="", file=sys.stderr, flush=True)
+    def count_down() -> str:
+        left = options.say("ask_wait", left=max(0, int(end - time.monotonic())))
+        print("\r\x1b[K" + left, end="\r", file=sys.stderr, flush=True)
         return ""
+    watched = [count_down] if os.isatty(2) else []
     on_signals(release)
     try:
-        with Conversation(options.state, sender, timeout, closings.append, show_left) as talk:
+        with Conversation(options.state, sender, timeout, closings.append, *watched) as talk:
             return talk.ask(question)
     finally:
-        if os.isatty(2):
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        print("\x1b[K" * len(watched), end="", file=sys.stderr, flush=True)
         deliver_later(options.state, closings)
 
 def cmd_notify(options: Options) -> None:
     """Send a plain push; raises Refused."""
     publish_notice(options.state, options.title, options.text)
-    print(options.say("sent"))
+    options.tell("sent")
 
 def cmd_log(options: Options) -> None:
     """Print what happened to each question; with -f go on as more happens."""
-    path, at = options.state.log.path, 0
-    while True:
-        try:
-            with open(path, encoding="utf-8", errors="replace", opener=unblocked) as file:
-                file.seek(at if at <= os.stat(path).st_size else 0)  # it may have been trimmed
-                for row in file:
-                    print(escaped(row.rstrip("\n")), flush=True)
-                at = file.tell()
-        except FileNotFoundError:
-            at = 0
-        if not options.follow:
-            return
-        time.sleep(0.5)
+    with contextlib.suppress(FileNotFoundError), open(
+            options.state.log.path, encoding="utf-8", errors="replace", opener=unblocked) as file:
+        while True:
+            for row in file:
+                print(escaped(row.rstrip("\n")), flush=True)
+            if not options.follow:
+                return
+            time.sleep(0.5)
 
-def examine(options: Options, *checks: Callable[[State], Iterator[Finding]]) -> list[Json]:
-    """Each finding as {status, check, text}, shown unless --json; no secret is in a text."""
-    rows: list[Json] = []
+def examine(options: Options, *checks: Callable[[State], Iterator[Finding]]) -> int:
+    """Show each finding, or all as JSON; no secret is in a text. Returns 1 for a failure."""
+    rows: dict[str, Json] = {}  # by the text: a broken config breaks many checks
     words = dict(zip(("ok", "warning", "failure"), options.say("d_status").split()))
-    def add(status: str, key: str, text: str) -> None:
-        if not any(row["text"] == text for row in rows):  # a broken config breaks many checks
-            rows.append({"status": status, "check": key, "text": text})
-            if not options.json:
-                show(f"{words[status]:9}{text}")
     for check in checks:
+        findings: list[Finding] = []
         try:
-            for status, key, values in check(options.state):
-                if key in MESSAGES:  # what is always so when it is fine has no text for that
-                    add(status, key, options.say(key, **values))
+            findings += check(options.state)
         except A4pError as error:
-            add("failure", error.key, error.text(options.lang))
-    return rows
+            findings.append(("failure", error.key, error.values))
+        for status, key, values in findings:
+            text = A4pError(key, **values).text(options.lang) if key in MESSAGES else ""
+            if text and text not in rows and not options.json:
+                show(f"{words[status]:9}{text}")
+            rows[text] = {"status": status, "check": key, "text": text}
+    rows.pop("", None)  # what is always so when it is fine
+    failed = any(row["status"] == "failure" for row in rows.values())
+    if options.json:
+        show(json.dumps({"ok": not failed, "checks": list(rows.values())}))
+    return int(failed)
 
 def cmd_doctor(options: Options) -> int:
     """Say what works and what does not, and the mend; returns 1 where a failure is left."""
-    rows = examine(options, check_here, check_way, check_agents)
-    failed = any(row["status"] == "failure" for row in rows)
-    if options.json:
-        print_json({"ok": not failed, "checks": rows})
-    return 1 if failed else 0
+    return examine(options, check_here, check_way, check_agents)
 
 def asked(options: Options, key: str, form: str, default: str, given: str = "") -> str:
-    """What was given on the command line, else what the person types, else the default: for an
-    empty line, and where nobody can be asked. Raises UsageError where it has not the form."""
+    """What was given on the command line, else typed, else the default; raises UsageError."""
     while True:
-        answer = given or default
-        if options.asks and not given:
-            answer = input(options.say("q_" + key, default=default)).strip() or default
+        asks = options.asks and not given
+        said = input(options.say("q_" + key, default=default)).strip() if asks else given
+        answer = said or default
         if re.fullmatch(form, answer):
             return answer
         error = UsageError("q_bad", value=plain(answer, 60))
-        if given or not options.asks:
+        if not asks:
             raise error
         show(error.text(options.lang))
 
-def chosen(options: Options) -> list[tuple[str, str]]:
-    """The agents named, else those found here and agreed to, with the file; raises UsageError."""
-    if options.project:
-        return [("claude", agent_files("claude")[2])]
-    if not (options.agents or options.yes or options.asks):
-        raise UsageError("name_agents", agents=", ".join(MOUNTS))
-    names = asked(options, "agents", f"({'|'.join(MOUNTS)}|none| )+",
-                  " ".join(agents_here()) or "none", " ".join(options.agents))
-    return [(agent, agent_files(agent)[0]) for agent in MOUNTS if agent in names.split()]
-
-def carry_out(options: Options, agents: Sequence[tuple[str, str]], done: str) -> int:
-    """Make a4p "installed" or "uninstalled", or show it with --dry-run; returns the exit status.
-    Where it cannot be done, the lines are shown for doing it by hand."""
-    status = 0
-    for agent, path in agents:
-        steps = edits(options.state, agent, path)
-        moves = [(file, add) for file, add, _ in steps]
-        if done == "uninstalled":
-            moves = [(file, drop) for file, _, drop in reversed(steps)]
-        try:
-            for move in moves:  # before the first is written: all or nothing
-                edited(*move)
-            changed = sum(change(options, *move) for move in moves)
-        except A4pError as error:
-            status = error.exit_code
-            by_hand = options.say("by_hand", file=path, lines=steps[-1][1](None))
-            show(f"a4p: {error.text(options.lang)}\n{by_hand}", sys.stderr)
-            continue
-        if not options.dry_run:
-            print(options.say(done if changed else "unchanged", file=path))
-            if done == "installed":
-                print(options.say("needs_" + agent))
-            else:
-                for file, _ in moves:
-                    remove(file + BACKUP)
-    return status
-
 def cmd_install(options: Options) -> int:
-    """Put a4p into the agents' own configs."""
-    return carry_out(options, chosen(options), "installed")
+    """Put a4p into the configs of the agents named, else of those found here and agreed to."""
+    if not (options.agents or options.project or options.yes or options.asks):
+        raise UsageError("name_agents", agents=", ".join(MOUNTS))
+    names = asked(options, "agents", f"({'|'.join(MOUNTS)}|none| )+", " ".join(
+        agents_here()) or "none", "claude" if options.project else " ".join(options.agents))
+    options.agents = [agent for agent in MOUNTS if agent in names.split()]
+    return max([0, *(carry_out(options, agent) for agent in options.agents)])
+
+def carry_out(options: Options, agent: str) -> int:
+    """Add a4p to an agent's config, or remove it; what cannot be done is shown for doing it."""
+    path, removes = agent_files(agent)[options.project], options.command == "uninstall"
+    steps = edits(options.state, agent, path)
+    moves = [(file, drop if removes else add) for file, add, drop in steps]
+    try:
+        texts = [(file, *edited(file, edit)) for file, edit in moves[::-1 if removes else 1]]
+        changes = [row for row in texts if row[1] != row[2]]
+        for file, old, new in changes:  # all was read before the first is written
+            if options.dry_run:
+                show("\n".join(difflib.unified_diff(
+                    (old or "").splitlines(), (new or "").splitlines(), file, file, lineterm="")))
+            else:
+                put(file, old, new)
+    except A4pError as error:
+        by_hand = options.say("by_hand", file=path, lines=steps[-1][1](None))
+        show(f"a4p: {error.text(options.lang)}\n{by_hand}", sys.stderr)
+        return error.exit_code
+    if options.dry_run:
+        return 0
+    done = "uninstalled" if removes else "installed"
+    options.tell(done if changes else "unchanged", file=path)
+    if not removes:
+        options.tell("needs_" + agent)
+    for file, _ in moves if removes else []:
+        remove(file + BACKUP)
+    return 0
 
 def cmd_uninstall(options: Options) -> int:
     """Take a4p out of the agents' own configs, and release what waits."""
-    state, options.yes = options.state, True
-    options.agents = options.agents or list(MOUNTS)
-    agents = chosen(options)
-    status = carry_out(options, agents, "uninstalled")
+    state, options.agents = options.state, options.agents or list(MOUNTS)
+    status = cmd_install(options)
     if status or options.dry_run:
         return status
-    titles = [AGENTS[agent].title for agent, _ in agents]
+    titles = [AGENTS[agent].title for agent in options.agents]
     released = let_go(options, [entry for entry in state.pending.entries()
                                 if entry.get("agent") in titles])
     if options.purge:
         with contextlib.suppress(A4pError):  # the phone is told while there is a config
             for entry in released:
                 Ntfy(state.config).publish(entry["closing"])
-        for name in STATE:
-            path = os.path.join(state.home, name)
-            if not remove(path):
-                shutil.rmtree(path, ignore_errors=True)
+        for name in STATE.split():
+            remove(f"{state.home}/{name}")
+            shutil.rmtree(f"{state.home}/{name}", ignore_errors=True)
         with contextlib.suppress(OSError):
             os.rmdir(state.home)
     return 0
 
 def cmd_setup(options: Options) -> int:
     """Ask for the settings and save them, install, and prove it with a question to the phone."""
-    state, config = options.state, options.state.config
+    config = options.state.config
     options.lang = asked(options, "lang", "en|zh", config.lang, options.language)
     server = asked(options, "server", SETTINGS["server"][1] + "|embedded", config.server,
                    options.server.rstrip("/"))
     topic = asked(options, "topic", r"[-_A-Za-z0-9]{1,55}",
                   config.topic or "a4p-" + random_id(26), options.topic)
     phone = asked(options, "phone", "android|ios|page", config.phone or "android")
-    options.dry_run = not (options.yes or options.asks)  # nobody agreed to an install
-    options.agents = ["claude", "codex"] if options.dry_run else []
-    agents = chosen(options)
+    if not (options.yes or options.asks):  # nobody agreed to an install
+        options.dry_run, options.agents = True, ["claude", "codex"]
     changes: Json = {"lang": options.lang, "server": server, "topic": topic,
                      "desk": config.stored.get("desk", "beside")}
     if options.asks:
         changes["phone"] = phone.replace("page", "")
     if server == "embedded":
         token = config.serve_token or random_id(26)
-        changes.update(server=f"http://{lan_address('0.0.0.0')}:2586", token=token,
-                       serve_token=token)
+        changes.update(server=f"http://{lan_address()}:2586", token=token, serve_token=token)
     config.save(**changes)
-    options.state = State(state.home)
-    print(options.say("setup_done", file=config.path, topic=topic))
-    status = carry_out(options, agents, "installed")
-    way, url = server if server == "embedded" else phone, f"{changes['server']}/{topic}"
-    with contextlib.suppress(ValueError):  # too long for a terminal
-        if sys.stdout.isatty() and way != "embedded":
-            print("", *("  " + QR_ANSI.format(line) for line in qr_lines(url)), sep="\n")
-    print("\n" + options.say("setup_" + way, server=changes["server"], topic=topic))
-    if sys.stdout.isatty():
+    options.state = State(options.state.home)
+    options.tell("setup_done", file=config.path, topic=topic)
+    status = cmd_install(options)
+    way, terminal = server if server == "embedded" else phone, sys.stdout.isatty()
+    if terminal and way != "embedded":
+        show_code(f"{changes['server']}/{topic}")
+    options.tell("setup_" + way, server=changes["server"], topic=topic)
+    if terminal:
         status = try_phone(options, phone) or status
-    print(options.say("setup_next"))
+    options.tell("setup_next")
     return status
 
 def try_phone(options: Options, phone: str) -> int:
     """Prove the server, then the phone, with a question; returns the exit status."""
     asked(options, "ready", ".*", "")
-    if any(row["status"] == "failure" for row in examine(options, check_way)):
+    if examine(options, check_way):
         return 1
     began = time.monotonic()
     question = Question("", "a4p", options.say("test_text"), [Option(options.say("yes"))])
     answer = ask_phone(options, Sender("a4p"), question, TEST_WAIT).answer
     if not answer:
-        print(options.say("silent_" + phone))
+        options.tell("silent_" + phone)
         return NoAnswer.exit_code
     show(options.say("test_ok", answer=answer.joined(),
                      ms=int((time.monotonic() - began) * 1000)))
     return 0
 
+def show_code(link: str) -> None:
+    """A QR code of the link; none where it is too long for one."""
+    with contextlib.suppress(ValueError):
+        form = QR_ANSI if sys.stdout.isatty() else "{}"
+        print("", *map(form.format, qr_lines(link)), "", sep="\n", flush=True)
+
 def cmd_serve(options: Options) -> None:
     """Run the embedded server until a signal ends it; raises UsageError."""
-    state = options.state
-    host, _, port = options.listen.rpartition(":")
+    state, (host, _, port) = options.state, (options.listen or "127.0.0.1:2586").rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if not port.isdecimal() or int(port) > 65535:
         raise UsageError("listen_form", value=plain(options.listen, 60))
@@ -3682,34 +3614,24 @@ def cmd_serve(options: Options) -> None:
         raise UsageError("serve_token", address=host)
     make_dir(state.home)
     on_signals(release)
-    store = os.path.join(state.home, "serve.jsonl")
     with contextlib.suppress(Released), Server(
-            host, int(port), token, store, PAGE.encode(),
+            host, int(port), token, f"{state.home}/serve.jsonl", PAGE.encode(),
             options.base_url, options.upstream, state.log.line) as server:
         print(server.url, flush=True)
-        show_link(options, server, host, token)
+        there = lan_address() if host in ("0.0.0.0", "::") else host
+        base = options.base_url or server.url.replace(f"//{host}:", f"//{there}:")
+        link = f"{base}/{state.config.topic}" + (f"#t={token}" if token else "")
+        options.tell("serve_link", link=link)  # the fragment never leaves the phone
+        show_code(link)
         while True:
             time.sleep(3600)
 
-def show_link(options: Options, server: Server, host: str, token: str) -> None:
-    """The link for the phone, as text and as a QR code; the token stands in the fragment."""
-    base = options.base_url or server.url.replace(f"//{host}:", f"//{lan_address(host)}:")
-    link = f"{base}/{options.state.config.topic}" + (f"#t={token}" if token else "")
-    print(options.say("serve_link", link=link), flush=True)
-    form = QR_ANSI if sys.stdout.isatty() else "{}"
-    with contextlib.suppress(ValueError):  # too long for a code: the link alone
-        print("\n".join(map(form.format, qr_lines(link))), flush=True)
-
-def lan_address(host: str) -> str:
-    """The address of this machine in its network, where `host` means all of them."""
-    if host not in ("0.0.0.0", "::"):
-        return host
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: it only chooses a route
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
+def lan_address() -> str:
+    """The address of this machine in its network."""
+    with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing: it only chooses a route
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"
 
 def cmd_mcp(options: Options) -> None:
     """Serve `ask_user` to an MCP client until it is gone."""
@@ -3719,15 +3641,13 @@ DEMO_CALL = {
     "hook_event_name": "PreToolUse", "tool_name": "AskUserQuestion", "session_id": "demo",
     "cwd": "/home/me/shop", "tool_input": {"questions": [{
         "question": "How should the service run?", "header": "Deploy", "multiSelect": False,
-        "options": [{"label": "Docker", "description": "One container"},
-                    {"label": "systemd", "description": "A unit on the host"},
-                    {"label": "local only", "description": "No deployment yet"}]}]}}
+        "options": [{"label": label} for label in ("Docker", "systemd", "local only")]}]}}
 
 def cmd_demo(options: Options) -> None:
     """The whole main job on this machine: a server, a question, the JSON that comes out."""
     with tempfile.TemporaryDirectory() as folder, Server("127.0.0.1", 0) as server:
         topic = "a4p-" + random_id(26)
-        State(folder).config.save(server=server.url, topic=topic, lang=options.lang, timeout=300)
+        State(folder).config.save(server=server.url, topic=topic, lang=options.lang)
         state = State(folder)
         call = Call(AGENTS["claude"], DEMO_CALL, claude_asks(DEMO_CALL, "wait"), claude_answers)
         ntfy = Ntfy(state.config)
@@ -3737,14 +3657,12 @@ def cmd_demo(options: Options) -> None:
             answer = talk.ask(call.questions[0]).answer
         if answer is None:
             raise NoAnswer("no_answer")
-        print("\n" + options.say("demo_got"))
-        print_json(call.output([answer]), indent=2, ensure_ascii=False)
+        options.tell("demo_got")
+        show(json.dumps(call.output([answer]), indent=2, ensure_ascii=False))
 
 def play_phone(options: Options, ntfy: Ntfy, stream: Stream) -> None:
     """Show each push, and answer by itself where `--reply` says what."""
-    for event in stream:
-        if event["event"] != "message":
-            continue
+    for event in filter(lambda event: event["event"] == "message", stream):
         buttons = "   ".join(f"[ {action['label']} ]" for action in event.get("actions", []))
         rows = [event["title"], "", *event["message"].split("\n"), "", buttons]
         show("\n  | ".join([options.say("demo_push"), *rows]) + "\n")
@@ -3752,8 +3670,7 @@ def play_phone(options: Options, ntfy: Ntfy, stream: Stream) -> None:
         if options.reply:
             ntfy.publish({"topic": replies, "message": options.reply})
         else:
-            url = f"{ntfy.server}/{replies}"
-            print(options.say("demo_ask", curl=f"curl -d 3 {url}", url=url), flush=True)
+            options.tell("demo_ask", url=f"{ntfy.server}/{replies}")
 
 # A row is a command: its name, help in English and in Chinese, an example, and its arguments:
 # NAMES VALUE: help. `cmd_NAME` runs it.
@@ -3773,10 +3690,9 @@ uninstall | take a4p out again | 从 agent 的配置移除 | a4p.py uninstall --
 log | what happened to each question | 每个问题的经过 | a4p.py log -f | -f --follow: go on as more happens
 doctor | what works, what does not, and the mend | 检查哪里不正常、怎么修 | a4p.py doctor --json | --json: for programs
 """.strip().split("\n")}  # noqa: E501
-# What stands for VALUE: what argparse is told. Any other one takes a text, "" where not given.
-VALUES: dict[str, Json] = {
-    "[T]": {"nargs": "?", "const": ""}, "HOST:PORT": {"default": "127.0.0.1:2586"},
+VALUES: dict[str, Json] = {  # what argparse is told; else it takes a text, "" where not given
     "LABEL...": {"action": "append", "default": []}, "AGENT...": {"nargs": "*"},
+    "[T]": {"nargs": "?", "const": ""}, "-": {"action": "store_true"},
     "LANGUAGE": {"default": "", "dest": "language"}, "2h": {"default": "", "dest": "duration"}}
 
 def parser(lang: str) -> Any:
@@ -3789,17 +3705,15 @@ def parser(lang: str) -> Any:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (english, chinese, example, *arguments) in COMMANDS.items():
         text = chinese if lang == "zh" else english
-        command = commands.add_parser(name, help=text, description=text,
-                                      epilog="example: " + example)
-        command.set_defaults(run=globals().get("cmd_" + name))  # `main` runs `hook` by itself
+        sub = commands.add_parser(name, help=text, description=text, epilog="example: " + example)
+        sub.set_defaults(run=globals().get("cmd_" + name))  # `main` runs `hook` by itself
         for argument in arguments:
             form, _, told = argument.partition(": ")
-            *names, value = form.split()
-            if value.startswith("-"):
-                command.add_argument(*names, value, help=told, action="store_true")
-                continue
-            settings = {"metavar": value.strip("[.]"), **VALUES.get(value, {"default": ""})}
-            command.add_argument(*names, help=told, **settings)
+            names, settings = form.split(), VALUES["-"]
+            if names[-1][0] != "-":
+                value = names.pop()
+                settings = {"metavar": value.strip("[.]"), **VALUES.get(value, {"default": ""})}
+            sub.add_argument(*names, help=told, **settings)
     return top
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -3811,7 +3725,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args == ["deliver"]:
         return run_deliver()
     options = Options()
-    options.state, options.lang = State(), resolve_lang("auto")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without Chinese or emoji
@@ -3820,7 +3733,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.lang = options.state.config.lang
         parser(options.lang).parse_args(args, options)
         options.asks = sys.stdin.isatty() and not options.yes
-        return options.run(options) or 0
+        return int(options.run(options) or 0)
     except A4pError as error:
         show("a4p: " + error.text(options.lang), sys.stderr)
         return error.exit_code

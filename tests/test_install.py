@@ -567,16 +567,14 @@ def test_a_versioned_folder_gives_way_to_the_link_to_it(
     assert a4p.stable_python() == str(tmp_path / link / "bin" / "python3.99")
 
 
-def test_on_windows_each_agent_gets_the_line_of_its_shell(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written to work there, not tested there: only the form is looked at."""
+def test_on_windows_both_shells_take_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git Bash and cmd.exe; written to work there, not tested there: only the form is looked at."""
     state = a4p.State()
-    monkeypatch.setattr(a4p.os, "name", "nt")
-    monkeypatch.setattr(a4p, "stable_python", lambda: "C:\\Program Files\\py\\python.exe")
-    monkeypatch.setattr(state, "home", "C:\\Users\\me\\.a4p")
-    claude, codex = (a4p.hook_line(state, name) for name in ("claude", "codex"))
-    assert "A4P_HOME='C:/Users/me/.a4p' 'C:/Program Files/py/python.exe' -I -S" in claude
-    assert codex.startswith('if exist "C:\\Users\\me\\.a4p')
-    assert codex.endswith("hook codex || exit /b 0)")
-    for line in (claude, codex):
+    with monkeypatch.context() as patch:
+        patch.setattr(a4p.os, "name", "nt")
+        patch.setattr(a4p, "stable_python", lambda: "C:\\Program Files\\py\\python.exe")
+        lines = [a4p.hook_line(state, name) for name in ("claude", "codex")]
+    for line, name in zip(lines, ("claude", "codex")):
+        assert line.startswith('cd . && "C:/Program Files/py/python.exe" -I -S "')
+        assert line.endswith(f'" hook {name} || exit 0')
         assert re.fullmatch(a4p.LINE, json.dumps(line))
