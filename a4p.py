@@ -277,6 +277,7 @@ d_trip | {server}: published and back on the stream in {ms} ms | {server}：发�
 d_trip_bad | {server} takes messages, but its stream does not bring them within {seconds} s - a proxy buffers: `proxy_buffering off` in nginx | {server} 能发布，但 {seconds} 秒内流没有送达 - 有代理在缓冲：nginx 加 proxy_buffering off
 d_clock_bad | this clock and the server's differ by {seconds} s - set it | 本机时钟与服务器相差 {seconds} 秒 - 请校准
 d_update_bad | the server does not replace pushes, a second one tells how it ended - ntfy 2.16 or newer does | 服务器不会替换推送，结果会另发一条 - 需要 ntfy 2.16 或更新
+d_alone_bad | {n} questions of another machine are on topic {topic} - give each machine its own | 主题 {topic} 上有另一台机器的 {n} 个问题 - 每台机器请用自己的主题
 d_hook | {agent} {version}: installed in {file} | {agent} {version}：已装入 {file}
 d_hook_bad | {agent} {version}: what is in {file} is not what install writes now - a4p.py install {name} | {agent} {version}：{file} 中的内容与现在应写入的不同 - a4p.py install {name}
 d_hook_none | {agent} {version} has no hook of a4p - a4p.py install {name} | {agent} {version} 没有装 a4p 的 hook - a4p.py install {name}
@@ -3281,6 +3282,13 @@ def check_way(state: State) -> Iterator[Finding]:
                 ms=int((time.monotonic() - began) * 1000))
     yield judge(late < 60, "d_clock", seconds=late)
     yield judge(message.get("sequence_id") == probe, "d_update")
+    state.log.line("doctor")  # each question of this machine stands in the log with its id
+    with open(state.log.path, encoding="utf-8", errors="replace", opener=unblocked) as file:
+        logged = file.read()
+    pushed = {str(push.get("sequence_id")) for push in ntfy.poll([config.topic], "12h")}
+    foreign = [one for one in pushed if re.fullmatch(ID_FORM, one) and one not in logged]
+    if foreign:
+        yield judge(False, "d_alone", n=len(foreign), topic=shorten(config.topic))
 
 def check_agents(state: State) -> Iterator[Finding]:
     """Of each agent on this machine: its version, a4p's hooks, and what works against them."""

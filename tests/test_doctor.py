@@ -486,3 +486,17 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     yield
+
+
+def test_another_machine_on_the_topic_is_noticed(
+        home: Home, user: Doctor, phone: Phone, hook: Callable[..., HookRun]) -> None:
+    payload = {"hook_event_name": "PreToolUse", "tool_name": "AskUserQuestion", "cwd": "/x",
+               "tool_input": {"questions": [{"question": "Which?", "options": [{"label": "A"}]}]}}
+    run = hook("claude", payload)
+    phone.tap(phone.push(), 0)
+    run.answers()
+    user.configure(**home.config)
+    (user.home / ".a4p" / "a4p.log").write_text("nothing of it\n")
+    assert user.report().text("d_alone_bad").startswith("1 ")
+    (user.home / ".a4p" / "a4p.log").write_text((home.path / "a4p.log").read_text())
+    assert "d_alone_bad" not in user.report().statuses
