@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from queue import SimpleQueue
     from typing import Any
     Json = dict[str, Any]
-    Read = Callable[[Json, str, str], "list[Question]"]  # payload, `desk`, `lang`
+    Read = Callable[["Call"], "list[Question]"]
     Write = Callable[["Call", Sequence["Answer"]], "Json | None"]
     Finding = tuple[str, str, Json]  # of doctor: ok, warning or failure; a text's key; its values
 else:
@@ -1415,156 +1415,128 @@ class Conversation:
 # === Agents: how each one asks and is answered ==============================
 
 class Call:
-    """One call of a hook that asks: the questions, and `write`, which makes the agent's JSON."""
+    """One call of a hook, as the agent made it; raises A4pError. Where it asks, `questions` are
+    what, and `write` makes the JSON that carries the answers back."""
 
-    def __init__(self, agent: Agent, payload: Json, questions: list[Question],
-                 write: Write) -> None:
-        self.agent, self.payload, self.questions, self.write = agent, payload, questions, write
-        self.tool = str(payload.get("tool_name", ""))
+    write: Write
 
-    @property
-    def sender(self) -> Sender:
-        """Who asks, for the phone."""
-        cwd = self.payload.get("cwd")
-        project = os.path.basename(cwd.rstrip("/\\")) if isinstance(cwd, str) else ""
-        return Sender(self.agent.title, plain(project, 60), str(self.payload.get("session_id", "")))
+    def __init__(self, agent: Agent, payload: Any, desk: str, lang: str) -> None:
+        expect(isinstance(payload, dict))
+        self.agent, self.payload, self.desk, self.lang = agent, payload, desk, lang
+        self.event, self.input = payload.get("hook_event_name"), payload.get("tool_input")
+        self.tool, cwd = (name if isinstance(name, str) else "" for name in map(
+            payload.get, ("tool_name", "cwd")))
+        self.sender = Sender(agent.title, plain(os.path.basename(cwd.rstrip("/\\")), 60),
+                             str(payload.get("session_id", "")))
+        self.questions: list[Question] = []
 
-    def output(self, answers: Sequence[Answer]) -> Any:
-        """The JSON that carries the answers back to the agent; None where it needs none."""
+    def output(self, answers: Sequence[Answer]) -> Json | None:
+        """The JSON that the agent gets; None where it needs none."""
         return self.write(self, answers)
 
     def specific(self, **output: object) -> Json:
         """What Claude Code and Codex read, for the event of this call."""
-        event = self.payload["hook_event_name"]
-        return {"hookSpecificOutput": {"hookEventName": event, **output}}
+        return {"hookSpecificOutput": {"hookEventName": self.event, **output}}
 
 class Agent:
     """What a4p knows of one agent: `routes` of (event, read, write). `read` gives the questions
-    in a payload, [] where it is not its kind of call; the first route that finds any is taken."""
+    in a call, [] where it is not its kind of call; the first route that finds any is taken."""
 
     denied = "The user denied this, from the phone."
     reply = "The user has read this and replies, from the phone. Go on with the reply:\n\n"
 
     def __init__(self, title: str, *routes: tuple[str, Read, Write]) -> None:
-        self.title = title
-        self.routes = routes
+        self.title, self.routes = title, routes
 
     def read(self, payload: Any, desk: str, lang: str = "en") -> Call | None:
         """The call in a hook's payload, None for what is not ours to answer; raises A4pError."""
-        expect(isinstance(payload, dict))
+        call = Call(self, payload, desk, lang)
         below = payload.get("agent_id") or payload.get("parent_session")
-        for event, read, write in self.routes:
-            if below and read is not approvals:
-                continue  # a subagent: the agents refuse its questions themselves
-            if payload.get("hook_event_name") == event:
-                questions = read(payload, desk, lang)
-                if questions:
-                    return Call(self, payload, questions, write)
+        for event, read, call.write in self.routes:
+            # the agents refuse questions of subagents themselves
+            if event == call.event and (read is approvals or not below):
+                call.questions = read(call)
+                if call.questions:
+                    return call
         return None
 
-# The tools that ask, and what in a question its answer is found by
-KEYS = {"AskUserQuestion": ("question",), "request_user_input": ("id",),
-        "request_user_input_async": ("id", "title"), "ask_user_question": ("id",)}
-
-def asks(*tools: str) -> Read:
-    """A `read` for question tools."""
-    def read(payload: Json, desk: str, lang: str) -> list[Question]:
-        tool = payload.get("tool_name")
-        return questions_of(payload.get("tool_input"), KEYS[tool]) if tool in tools else []
-    return read
+# The tools that ask: whose each is, and what in a question its answer is found by
+TOOLS = {"AskUserQuestion": ("Claude", "question"), "request_user_input": ("Codex", "id"),
+         "request_user_input_async": ("Codex", "id", "title"), "ask_user_question": ("DSH", "id")}
 
 def expect(fits: object) -> None:
     """Raise A4pError where a hook's call has not the shape that it must have."""
     if not fits:
         raise A4pError("stdin_json", detail="not the shape of a hook's call")
 
-def questions_of(tool_input: Any, keys: Sequence[str]) -> list[Question]:
-    """The questions in a tool's input, in any of the agents' shapes; [] where none has options;
-    raises A4pError where one is malformed, or two have the same key.
+def field(row: Any, kind: type, *names: str) -> Any:
+    """What stands in `row` under the first of these names that it has, else an empty one of this
+    kind; raises A4pError where it is of another kind."""
+    expect(isinstance(row, dict))
+    value = next((row[name] for name in names if name in row), kind())
+    expect(isinstance(value, kind))
+    return value
 
-    >>> rows = [{"title": "Which?", "options": ["A", "B"]}]
-    >>> questions_of({"questions": rows}, ["id", "title"])[0].labels
-    ['A', 'B']
-    """
-    rows: Any = tool_input.get("questions") if isinstance(tool_input, dict) else None
-    expect(isinstance(rows, list) and 0 < len(rows) <= 20)
+def questions_of(call: Call) -> list[Question]:
+    """The questions of a tool that asks, in any of the agents' shapes; [] where none has options;
+    raises A4pError where one is malformed, or two have the same key."""
+    title, *keys = TOOLS.get(call.tool, ("",))
+    if title != call.agent.title:
+        return []
+    rows = field(call.input, list, "questions")
+    expect(0 < len(rows) <= 20)
     questions = [question_of(row, keys) for row in rows]
     expect(len({question.key for question in questions}) == len(rows))
     return questions if any(question.options for question in questions) else []
 
 def question_of(row: Any, keys: Sequence[str]) -> Question:
-    """One question of an agent; raises A4pError where it is malformed."""
-    expect(isinstance(row, dict))
-    key, header = next((row[key] for key in keys if key in row), ""), row.get("header", "")
-    text, multi = row.get("question", row.get("title")), row.get("multi_select", False)
-    multi, rows = row.get("multiSelect", multi), row.get("options")
-    rows = [] if rows is None else rows
-    expect(all(isinstance(value, kind) for value, kind in (
-        (key, str), (header, str), (text, str), (multi, bool), (rows, list))))
-    expect(key and text.strip() and len(rows) <= 50)
-    question = Question(key, header, text, [option_of(item) for item in rows], multi)
+    """One question of an agent, its options objects or bare labels; raises A4pError."""
+    key, text = field(row, str, *keys), field(row, str, "question", "title")
+    rows = [] if row.get("options") is None else field(row, list, "options")
+    items = [{"label": item} if isinstance(item, str) else item for item in rows]
+    question = Question(key, field(row, str, "header"), text, [
+        Option(field(item, str, "label"), field(item, str, "description")) for item in items],
+        field(row, bool, "multiSelect", "multi_select"))
+    expect(all(map(str.strip, [key, text, *question.labels])) and len(rows) <= 50)
     expect(len(set(question.labels)) == len(rows))
     return question
 
-def option_of(item: Any) -> Option:
-    """One option: an object with a label, or the label itself; raises A4pError."""
-    given: Any = {"label": item} if isinstance(item, str) else item
-    expect(isinstance(given, dict))
-    label, description = given.get("label"), given.get("description", "")
-    expect(isinstance(label, str) and label.strip() and isinstance(description, str))
-    return Option(label, description)
-
-def claude_asks(payload: Json, desk: str, lang: str = "en") -> list[Question]:
+def claude_asks(call: Call) -> list[Question]:
     """The questions, at the one of Claude Code's two events that answers (2.1.332): PreToolUse
     blocks the terminal; PermissionRequest runs beside the terminal's own dialog, but never comes
     in the mode dontAsk, and perhaps not in auto."""
-    beside = desk == "beside" and payload.get("permission_mode") not in ("dontAsk", "auto")
-    answers = payload["hook_event_name"] == ("PermissionRequest" if beside else "PreToolUse")
-    return asks("AskUserQuestion")(payload, desk, lang) if answers else []
+    beside = call.desk == "beside" and call.payload.get("permission_mode") not in (
+        "dontAsk", "auto")
+    answers = call.event == ("PermissionRequest" if beside else "PreToolUse")
+    return questions_of(call) if answers else []
 
 def claude_answers(call: Call, answers: Sequence[Answer]) -> Json:
-    """Allow, with the tool's whole input plus `answers`: it replaces the input (2.1.332)."""
-    texts = {question.text: claude_text(question, answer)
-             for question, answer in zip(call.questions, answers)}
-    given = {**call.payload["tool_input"], "answers": texts}
-    if call.payload["hook_event_name"] == "PreToolUse":
+    """Allow, with the tool's whole input plus `answers`: it replaces the input (2.1.332). Labels
+    are joined by ", ", and quoted where they hold that."""
+    texts = {}
+    for question, answer in zip(call.questions, answers):
+        labels = [json.dumps(label, ensure_ascii=False)
+                  if question.multi and re.search(', |"', label) else label
+                  for label in answer.selected]
+        texts[question.text] = Answer(labels, answer.text).joined()
+    given = {**call.input, "answers": texts}
+    if call.event == "PreToolUse":
         return call.specific(permissionDecision="allow", updatedInput=given)
     return call.specific(decision={"behavior": "allow", "updatedInput": given})
 
-def claude_text(question: Question, answer: Answer) -> str:
-    """One answer as Claude Code reads it: labels joined by ", ", quoted where they hold that.
-
-    >>> q = Question("", "", "", [Option("Auth"), Option("Metrics, tracing")], multi=True)
-    >>> claude_text(q, Answer(["Auth", "Metrics, tracing"], "and logs"))
-    'Auth, "Metrics, tracing", and logs'
-    """
-    if not question.multi:
-        return answer.text or answer.selected[0]
-    labels = [json.dumps(label, ensure_ascii=False) if ", " in label or '"' in label else label
-              for label in answer.selected]
-    return ", ".join(labels + ([answer.text] if answer.text else []))
-
 def denial(call: Call, answers: Sequence[Answer]) -> Json:
     """PreToolUse: the only way in is a refusal whose reason reads as the answer. Codex 0.171
-    shows the model `Tool call blocked by PreToolUse hook: REASON. Tool: NAME`."""
-    told = "; ".join(f"{question.text} -> {answer.joined()}"
-                     for question, answer in zip(call.questions, answers))
-    native = {"answers": {question.key: {"answers": native_answers(answer)}
-                          for question, answer in zip(call.questions, answers)}}
-    reason = (f"This is no error: the user has answered, from the phone. {told}. "
-              f"As the tool's result: {json.dumps(native, ensure_ascii=False)} "
+    shows the model `Tool call blocked by PreToolUse hook: REASON. Tool: NAME`; its own form has
+    words beside labels as a note."""
+    told, native = [], {}
+    for question, answer in zip(call.questions, answers):
+        told.append(f"{question.text} -> {answer.joined()}")
+        words = ("user_note: " if answer.selected else "") + answer.text
+        native[question.key] = {"answers": answer.selected + [words] * bool(answer.text)}
+    reason = (f"This is no error: the user has answered, from the phone. {'; '.join(told)}. "
+              f"As the tool's result: {json.dumps({'answers': native}, ensure_ascii=False)} "
               f"Go on with these answers, and do not call {call.tool} again for them")
     return call.specific(permissionDecision="deny", permissionDecisionReason=reason)
-
-def native_answers(answer: Answer) -> list[str]:
-    """Codex's own form: labels, and words beside them as a note (0.171).
-
-    >>> native_answers(Answer(["JWT"], "rotate keys")), native_answers(Answer([], "use mysql"))
-    (['JWT', 'user_note: rotate keys'], ['use mysql'])
-    """
-    if not answer.text:
-        return answer.selected
-    return [*answer.selected, "user_note: " + answer.text] if answer.selected else [answer.text]
 
 def dsh_answers(call: Call, answers: Sequence[Answer]) -> Json:
     """DSH's strict output schema: no key beyond id, selected, custom (0.2.1)."""
@@ -1611,19 +1583,19 @@ def risky(given: Json, cwd: str) -> bool:
     return (size(told) > INPUT_SHOWN or any(re.search(form, told, re.I) for form in forms)
             or not all((path + os.sep).startswith(os.path.join(cwd, "")) for path in paths))
 
-def approvals(payload: Json, desk: str, lang: str) -> list[Question]:
+def approvals(call: Call) -> list[Question]:
     """A request for permission; none for a question's tool, or for a plan without its text."""
-    tool, given = payload.get("tool_name"), payload.get("tool_input")
-    if not isinstance(tool, str) or tool in ("", *KEYS) or not isinstance(given, dict):
+    tool, given, lang = call.tool, call.input, call.lang
+    if tool in ("", *TOOLS) or not isinstance(given, dict):
         return []
     keys, header, risk = ["allow", "deny"], tool.replace("__", " "), False
     if tool == "ExitPlanMode":  # the plan is there once its file is written (Claude Code 2.1.332)
         keys, header, text = ["approve", "keep"], say(lang, "plan"), str(given.get("plan") or "")
     else:
-        risk = risky(given, str(payload.get("cwd")))
+        risk = risky(given, str(call.payload.get("cwd")))
         text = cut_middle(summary(given).expandtabs(4), INPUT_SHOWN).strip() or tool
     text = "\n".join(map(escaped, text.split("\n")))
-    added = payload.get("permission_suggestions")
+    added = call.payload.get("permission_suggestions")
     told = "; ".join(" ".join(word for _, word in leaves(update))
                      for update in (added if isinstance(added, list) else []))
     if tool != "ExitPlanMode" and 0 < size(told) < TEXT_FLOOR * 2:  # else not shown whole
@@ -1639,26 +1611,24 @@ def decide(call: Call, answers: Sequence[Answer]) -> Json:
     if not chosen or chosen[0] not in grants:
         decision = {"behavior": "deny", "message": answers[0].text or call.agent.denied}
     elif call.tool == "ExitPlanMode":  # a bare allow would leave its dialog there
-        decision["updatedInput"] = call.payload["tool_input"]
+        decision["updatedInput"] = call.input
     elif chosen[0] != grants[0]:
         decision["updatedPermissions"] = call.payload["permission_suggestions"]
     return call.specific(decision=decision)
 
-def form_fields(payload: Json, desk: str, lang: str) -> list[Question]:
+def form_fields(call: Call) -> list[Question]:
     """An MCP form's fields as questions: a choice, yes or no, words; none where one is more."""
-    schema: Any = payload.get("requested_schema")
-    forms: Any = schema.get("properties") if isinstance(schema, dict) else None
-    found = []
-    for key, form in forms.items() if isinstance(forms, dict) and len(forms) <= 20 else ():
-        expect(isinstance(form, dict))
-        either = form.get("type") == "boolean"
-        if not either and (form.get("type") != "string" or not form.keys() <= FORM_KEYS):
+    found, forms = [], field(field(call.payload, dict, "requested_schema"), dict, "properties")
+    for key, form in forms.items() if len(forms) <= 20 else ():
+        kind = field(form, str, "type")
+        if kind != "boolean" and (kind != "string" or not form.keys() <= FORM_KEYS):
             return []
-        told = [payload.get("message"), form.get("title", key), form.get("description")]
-        labels = [say(lang, "yes"), say(lang, "no")] if either else form.get("enum")
+        told = [call.payload.get("message"), form.get("title", key), form.get("description")]
         found.append(question_of({
-            "id": key, "header": payload.get("mcp_server_name"), "options": labels,
-            "question": "\n".join(str(text) for text in told if text)}, ["id"]))
+            "id": key, "header": call.payload.get("mcp_server_name"),
+            "question": "\n".join(str(text) for text in told if text),
+            "options": form.get("enum") if kind == "string" else [
+                say(call.lang, "yes"), say(call.lang, "no")]}, ["id"]))
         found[-1].words = not found[-1].options
     return found
 
@@ -1670,8 +1640,9 @@ def form_filled(call: Call, answers: Sequence[Answer]) -> Json:
         else answer.selected == question.labels[:1]
         for question, answer in zip(call.questions, answers)})
 
-def finished(payload: Json, desk: str, lang: str) -> list[Question]:
+def finished(call: Call) -> list[Question]:
     """The end of a turn, told in the agent's last words, by sentences; not while tasks run on."""
+    payload, lang = call.payload, call.lang
     if any(text == "running" for _, text in leaves(payload.get("background_tasks"))):
         return []
     turn = payload.get("prompt_id") or payload.get("turn_id") or random_id(10)
@@ -1709,10 +1680,9 @@ AGENTS = {
     "claude": Agent("Claude", ("PreToolUse", claude_asks, claude_answers),
                     ("PermissionRequest", claude_asks, claude_answers), APPROVAL,
                     ("Elicitation", form_fields, form_filled), STOP),
-    "codex": Agent("Codex", ("PreToolUse", asks("request_user_input", "request_user_input_async"),
-                             denial), APPROVAL, STOP),
-    "dsh": Agent("DSH", ("AskUserQuestion", asks("ask_user_question"), dsh_answers),
-                 ("PreToolUse", asks("ask_user_question"), denial), APPROVAL, STOP),
+    "codex": Agent("Codex", ("PreToolUse", questions_of, denial), APPROVAL, STOP),
+    "dsh": Agent("DSH", ("AskUserQuestion", questions_of, dsh_answers),
+                 ("PreToolUse", questions_of, denial), APPROVAL, STOP),
 }
 AGENTS["dsh"].denied = AGENTS["dsh"].reply = ""  # its plugin gives words as they are
 
@@ -1838,8 +1808,7 @@ def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
                     state.log.line(f"not handed over: {asked.text}", given.joined())
                 return None
             answers.append(answer)
-    output: Json | None = call.output(answers)
-    return output
+    return call.output(answers)
 
 def watch(call: Call) -> Callable[[], str]:
     """What tells how a call ended elsewhere, "" while the agent lives and nobody has decided."""
@@ -3783,7 +3752,7 @@ def cmd_demo(options: Options) -> None:
         topic = "a4p-" + random_id(26)
         State(folder).config.save(server=server.url, topic=topic, lang=options.lang, timeout=300)
         state = State(folder)
-        call = Call(AGENTS["claude"], DEMO_CALL, claude_asks(DEMO_CALL, "wait"), claude_answers)
+        call: Any = AGENTS["claude"].read(DEMO_CALL, "wait")
         ntfy = Ntfy(state.config)
         stream = ntfy.stream([topic])
         background(lambda: play_phone(options, ntfy, stream))
