@@ -1101,12 +1101,20 @@ class Push:
         tap = (self.may_tap and not self.question.multi and 0 < len(labels) <= BUTTONS
                and all(map(str.isprintable, labels))  # others would not come back whole
                and len({cut_end(label, BUTTON_SHOWN) for label in labels}) == len(labels))
+        # what gives way: descriptions, the middle of the text, buttons, the shown labels
+        forms = ((True, tap, BODY_LIMIT), (False, tap, BODY_LIMIT),
+                 (False, False, BODY_LIMIT), (False, False, LABEL_SHOWN))
         for aim, limit in ((WHOLE_AIM, WHOLE_AIM), (BODY_LIMIT, MESSAGE_LIMIT)):
-            # what gives way: descriptions, the middle of the text, buttons, the shown labels
-            for form in ((True, tap, BODY_LIMIT), (False, tap, BODY_LIMIT),
-                         (False, False, BODY_LIMIT), (False, False, LABEL_SHOWN)):
-                body = self._fitted(form, aim, limit)
-                if body:
+            for described, taps, shown in forms:
+                room, over = size(self.question.text), 1
+                while over > 0:
+                    text = cut_middle(self.question.text, room)
+                    body = self._body(text, described, taps, shown)
+                    over = max(len(encode(body)) - aim, size(body["message"]) - limit)
+                    if over > 0 and (described or room <= TEXT_FLOOR):
+                        break
+                    room = max(TEXT_FLOOR, room - max(16, over // 6))  # JSON: 1 byte can be 6
+                else:
                     return self._extended(body, self._structure())
         raise A4pError("too_big")
 
@@ -1150,18 +1158,6 @@ class Push:
                 "marks": question.marks or [""] * len(options),
                 "multi": question.multi, "custom": question.words,
                 "deadline": int(self.deadline), "tag": self.tag if self.tagged else ""}
-
-    def _fitted(self, form: tuple[bool, bool, int], aim: int, limit: int) -> Json | None:
-        """The body with as much of the question's text as fits; None where too little does."""
-        room = size(self.question.text)
-        while True:
-            body = self._body(cut_middle(self.question.text, room), *form)
-            over = max(len(encode(body)) - aim, size(body["message"]) - limit)
-            if over <= 0:
-                return body
-            if form[0] or room <= TEXT_FLOOR:
-                return None
-            room = max(TEXT_FLOOR, room - max(16, over // 6))  # JSON makes up to 6 bytes of one
 
     def _body(self, text: str, described: bool, taps: bool, shown: int) -> Json:
         """The push; `shown`: bytes of each label in the list."""
@@ -1647,8 +1643,8 @@ def finished(call: Call) -> list[Question]:
         return []
     turn = payload.get("prompt_id") or payload.get("turn_id") or random_id(10)
     key = re.sub("[^a-zA-Z0-9]", "", f"{payload.get('session_id')}{turn}")[-99:]
-    text = str(payload.get("last_assistant_message") or last_words(payload)
-               or say(lang, "finished"))
+    text = str(payload.get("last_assistant_message")
+               or last_words(str(payload.get("transcript_path"))) or say(lang, "finished"))
     if len(text) > TURN_SHOWN:
         part = re.match(rf"(?s).{{1,{TURN_SHOWN - 2}}}([.!?](?=\s)|[。！？\n])", text)
         text = (part[0].rstrip() if part else text[:TURN_SHOWN]) + " …"
@@ -1656,17 +1652,28 @@ def finished(call: Call) -> list[Question]:
     found.hint, found.lettered = "go_on", True  # a number is for the agent to read
     return [found]
 
-def last_words(payload: Json) -> str:
-    """The assistant's last text in the transcript of Claude Code or Codex, "" without one."""
-    words, path = "", str(payload.get("transcript_path"))
+def messages(path: str, at: int = 0) -> tuple[list[Any], int]:
+    """What stands in a transcript of Claude Code or Codex from byte `at` on, else in its last MB;
+    and where its last whole line ends."""
+    found = []
     with contextlib.suppress(OSError, ValueError), open(path, "rb", opener=unblocked) as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - 1_000_000))
-        for line in file:
+        end = os.fstat(file.fileno()).st_size
+        start = file.seek(max(at or end - 1_000_000, end - 8_000_000, 0))
+        *lines, rest = file.read(max(0, end - start)).split(b"\n")
+        at = end - len(rest)
+        for line in lines:
             with contextlib.suppress(*MALFORMED):
                 row = json.loads(line)
-                said = row.get("message") or row["payload"]
-                if said["role"] == "assistant":
-                    words = "".join(part.get("text", "") for part in said["content"]) or words
+                found.append(row.get("message") or row["payload"])
+    return found, at
+
+def last_words(path: str) -> str:
+    """The assistant's last text in a transcript, "" without one."""
+    words = ""
+    for said in messages(path)[0]:
+        with contextlib.suppress(*MALFORMED):
+            if said["role"] == "assistant":
+                words = "".join(part.get("text", "") for part in said["content"]) or words
     return words
 
 def go_on(call: Call, answers: Sequence[Answer]) -> Json | None:
@@ -1692,41 +1699,27 @@ class Transcript:
     within 0.2 s of an answer, or when the tool that was allowed has run (2.1.332)."""
 
     def __init__(self, call: Call) -> None:
-        self.path = str(call.payload.get("transcript_path", "")).replace("\0", "")
-        self.tool, self.input = call.tool, self._leaves(call.payload["tool_input"])
-        self.ids: set[str] = set()
-        self.rest, self.at = b"", 0
+        self.path, self.at = str(call.payload.get("transcript_path")), 0
+        self.form, self.ids = self._form(call.tool, call.input), set[str]()
         self.decided()  # what was answered before is an older call of the same text
 
     def decided(self) -> bool:
         """Whether the terminal has decided since the last look."""
-        try:
-            with open(self.path, "rb", opener=unblocked) as file:
-                file.seek(self.at or max(0, os.fstat(file.fileno()).st_size - 1_000_000))
-                data = self.rest + file.read(8_000_000)
-                self.at = file.tell()
-        except OSError:
-            return False
-        *lines, self.rest = data.split(b"\n")
-        return sum(map(self._decides, lines)) > 0  # every line is to be read
-
-    def _decides(self, line: bytes) -> bool:
-        if self.tool.encode() not in line and b"tool_result" not in line:
-            return False
-        found = False
-        with contextlib.suppress(*MALFORMED):
-            for block in json.loads(line)["message"]["content"]:
-                if block["type"] == "tool_use" and block["name"] == self.tool:
-                    if self._leaves(block["input"]) == self.input:
-                        self.ids.add(block["id"])
-                elif block["type"] == "tool_result" and block["tool_use_id"] in self.ids:
-                    self.ids.discard(block["tool_use_id"])
-                    found = not self.ids  # of two calls with one input, both are decided
+        found, (rows, self.at) = False, messages(self.path, self.at)
+        for row in rows:
+            with contextlib.suppress(*MALFORMED):
+                for part in row["content"]:
+                    if part["type"] == "tool_result" and part["tool_use_id"] in self.ids:
+                        self.ids.discard(part["tool_use_id"])
+                        found = found or not self.ids  # of two that are the same, both
+                    elif part["type"] == "tool_use" and (
+                            self._form(part["name"], part["input"]) == self.form):
+                        self.ids.add(part["id"])
         return found
 
-    def _leaves(self, given: object) -> set[tuple[str, str]]:
-        """All of an input but `false`, which hooks get for what the file leaves out."""
-        return {leaf for leaf in leaves(given) if leaf[1] != "false"}
+    def _form(self, tool: str, given: object) -> object:
+        """What calls that are the same have; hooks get a `false` for what the file leaves out."""
+        return tool, {leaf for leaf in leaves(given) if leaf[1] != "false"}
 
 # === The hook ===============================================================
 
@@ -1766,10 +1759,10 @@ def answer_call(state: State, agent: Agent) -> None:
         call = agent.read(read_payload(), state.config.desk, state.config.lang)
         output = ask_all(state, call, closings) if call else None
         if output is not None:
-            on_signals(ignore)  # the answer is on its way
+            on_signals(signal.SIG_IGN)  # the answer is on its way
             hand_over(output)
     finally:
-        on_signals(ignore)
+        on_signals(signal.SIG_IGN)
         deliver_later(state, closings)
 
 def need_topic(state: State) -> Config:
@@ -1813,33 +1806,26 @@ def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
 def watch(call: Call) -> Callable[[], str]:
     """What tells how a call ended elsewhere, "" while the agent lives and nobody has decided."""
     pid, parent = os.environ.get("CLAUDE_PID", ""), os.getppid()
-    agent = int(pid) if call.agent is AGENTS["claude"] and pid.isdecimal() else 0
-    beside = call.payload["hook_event_name"] == "PermissionRequest"
     claude = call.agent is AGENTS["claude"]  # Codex 0.171 and DSH ask only after the hook
-    transcript = Transcript(call) if beside and claude else None
+    agent = int(pid) if claude and pid.isdecimal() and sys.platform != "win32" else 0
+    beside = claude and call.event == "PermissionRequest"
+    transcript = Transcript(call) if beside else None
     def ended() -> str:
-        if os.getppid() != parent or (agent and not alive(agent)):
-            return "withdrawn"
-        return "desk" if transcript and transcript.decided() else ""
+        gone = os.getppid() != parent
+        try:
+            os.kill(agent, 0) if agent else None
+        except (OSError, OverflowError) as error:
+            gone = gone or isinstance(error, ProcessLookupError)
+        desk = not gone and transcript and transcript.decided()
+        return "withdrawn" if gone else "desk" if desk else ""
     return ended
-
-def alive(pid: int) -> bool:
-    """Whether a process of this pid is there (os.kill would end it on Windows: True there)."""
-    try:
-        os.kill(pid, 0) if sys.platform != "win32" else None
-    except (OSError, OverflowError) as error:
-        return not isinstance(error, ProcessLookupError)
-    return True
 
 def release(number: int, frame: object) -> None:
     """A signal handler: the question is taken away."""
-    on_signals(ignore)  # Claude Code 2.1.197 sends SIGTERM twice
+    on_signals(signal.SIG_IGN)  # Claude Code 2.1.197 sends SIGTERM twice
     raise Released
 
-def ignore(number: int, frame: object) -> None:
-    """A signal handler: nothing changes."""
-
-def on_signals(handler: Callable[[int, Any], None]) -> None:
+def on_signals(handler: Any) -> None:
     """From now on SIGTERM, SIGHUP and SIGINT are for `handler`."""
     for number in (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP", "SIGINT")):
         if number:
@@ -1847,11 +1833,9 @@ def on_signals(handler: Callable[[int, Any], None]) -> None:
 
 def read_payload() -> object:
     """The JSON on stdin; raises A4pError over STDIN_LIMIT bytes or after STDIN_WAIT seconds."""
-    def read() -> bytes:
-        with open(0, "rb", closefd=False) as file:
-            return file.read(STDIN_LIMIT + 1) or b""  # None where it would block
+    stdin = io.BufferedReader(io.FileIO(0, closefd=False))
     try:
-        data = within(STDIN_WAIT, read, "stdin")
+        data = within(STDIN_WAIT, lambda: stdin.read(STDIN_LIMIT + 1) or b"", "stdin")
         if len(data) > STDIN_LIMIT:
             raise A4pError("stdin_big", limit=STDIN_LIMIT)
         found: object = json.loads(data.decode())
@@ -1878,13 +1862,12 @@ def deliver_later(state: State, closings: list[Json]) -> None:
     while closings:
         job = json.dumps(closings[:20]).encode()  # fits a pipe: no waiting
         try:
-            child = subprocess.Popen(
+            child: Any = subprocess.Popen(
                 [sys.executable, "-I", "-S", os.path.abspath(__file__), "deliver"],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True, env={**os.environ, "A4P_HOME": state.home})
-            if child.stdin:
-                child.stdin.write(job)
-                child.stdin.close()
+            with child.stdin as pipe:
+                pipe.write(job)
         except OSError as error:
             state.log.line(f"receipt: {error}")
         del closings[:20]  # last: a signal before this would leave them unsent
@@ -2910,7 +2893,7 @@ class Mcp:
                     found = ""
                 for message in found if isinstance(found, list) else [found]:
                     self._take(message)
-        on_signals(ignore)
+        on_signals(signal.SIG_IGN)
         self.over, end = True, time.monotonic() + MCP_END  # clients kill a server that lingers
         while threading.active_count() > 1 and time.monotonic() < end:
             time.sleep(0.02)
