@@ -421,8 +421,11 @@ class Log:
             return  # a full disk must not cost an answer
 
     def failure(self, what: str, error: BaseException) -> None:
-        """An unexpected error, with the traceback of the one being handled."""
-        self.line(f"{what}: {type(error).__name__}", *traceback.format_exc().splitlines()[-30:])
+        """The error being handled: one of a4p's own in words, another with its traceback."""
+        if isinstance(error, (A4pError, Released)):
+            self.line(f"{what}: {error}")
+        else:
+            self.line(f"{what}: {type(error).__name__}", *traceback.format_exc().splitlines()[-30:])
 
 # The config: key -> (default, form of its text or range of seconds, what an error says it must be)
 SETTINGS: dict[str, tuple[object, Any, str]] = {
@@ -1191,11 +1194,7 @@ def size(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 def cut_end(text: str, limit: int) -> str:
-    """`text` in at most `limit` bytes, cut between characters, with … for what is gone.
-
-    >>> cut_end("日本語テキスト", 12)
-    '日本語…'
-    """
+    """`text` in at most `limit` bytes, cut between characters, with … for what is gone."""
     return cut_middle(text, limit, "…", 1)
 
 def cut_middle(text: str, limit: int, gap: str = " … ", head: float = 2 / 3) -> str:
@@ -1565,11 +1564,7 @@ def leaves(value: object, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, value if isinstance(value, str) else json.dumps(value)
 
 def risky(given: Json, cwd: str) -> bool:
-    """Whether an input holds one of RISKS, is too long to be shown, or changes a file elsewhere.
-
-    >>> risky({"command": "rm -r x"}, "/a"), risky({"file_path": "../c", "content": ""}, "/a")
-    (True, True)
-    """
+    """Whether an input holds one of RISKS, is too long to be shown, or changes a file elsewhere."""
     told = "\n".join(text for key, text in leaves(given) if not TOLD_LAST.get(key))
     files = re.findall(r"^\*\*\* (?:\w+ File|Move to): (.+)", told, re.M)  # Codex's apply_patch
     if any(map(TOLD_LAST.get, given)):
@@ -1725,29 +1720,23 @@ class Transcript:
 
 def run_hook(args: Sequence[str]) -> int:
     """`a4p.py hook AGENT`: JSON on stdin, JSON or nothing on stdout; returns 0, always."""
-    known = len(args) == 1 and args[0] in AGENTS
-    terminal = os.isatty(0)
+    agent = None if len(args) != 1 or os.isatty(0) else AGENTS.get(args[0])
     try:
-        home = home_dir()
-        if known and not terminal and read_out(home) is None:
-            return 0  # at home: nothing heavier than this was loaded
-        state = State(home)
+        state = State()
     except OSError:
         return 0  # a relative A4P_HOME in a folder that is gone
+    if agent and read_out(state.home) is None:
+        return 0  # at home: nothing heavier than this was loaded
     try:
         while os.open(os.devnull, os.O_RDWR) < 3:
             continue  # a descriptor that came closed must not become the log or a socket
-        if terminal:
+        if agent:
+            answer_call(state, agent)
+            return 0
+        state.log.line("hook: called from a terminal, or for no agent a4p knows", *args[:3])
+        if os.isatty(0):
             print(say(resolve_lang("auto"), "hook_hint"), file=sys.stderr)
-        if terminal or not known:
-            state.log.line("hook: called from a terminal, or for no agent a4p knows", *args[:3])
-        else:
-            answer_call(state, AGENTS[args[0]])
-    except Released:
-        state.log.line("hook: ended by a signal")
-    except A4pError as error:
-        state.log.line(f"hook: {error}")
-    except Exception as error:  # whatever it is, the agent asks at the terminal
+    except (Released, Exception) as error:  # whatever it is, the agent asks at the terminal
         state.log.failure("hook", error)
     return 0
 
@@ -1760,7 +1749,10 @@ def answer_call(state: State, agent: Agent) -> None:
         output = ask_all(state, call, closings) if call else None
         if output is not None:
             on_signals(signal.SIG_IGN)  # the answer is on its way
-            hand_over(output)
+            line = json.dumps(output, allow_nan=False).encode() + b"\n"
+            with open(1, "wb", closefd=False) as stdout:
+                stdout.write(line)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # its end: from here the agent goes on
     finally:
         on_signals(signal.SIG_IGN)
         deliver_later(state, closings)
@@ -1823,7 +1815,7 @@ def watch(call: Call) -> Callable[[], str]:
 def release(number: int, frame: object) -> None:
     """A signal handler: the question is taken away."""
     on_signals(signal.SIG_IGN)  # Claude Code 2.1.197 sends SIGTERM twice
-    raise Released
+    raise Released("ended by a signal")
 
 def on_signals(handler: Any) -> None:
     """From now on SIGTERM, SIGHUP and SIGINT are for `handler`."""
@@ -1833,8 +1825,8 @@ def on_signals(handler: Any) -> None:
 
 def read_payload() -> object:
     """The JSON on stdin; raises A4pError over STDIN_LIMIT bytes or after STDIN_WAIT seconds."""
-    stdin = io.BufferedReader(io.FileIO(0, closefd=False))
     try:
+        stdin = io.BufferedReader(io.FileIO(0, closefd=False))
         data = within(STDIN_WAIT, lambda: stdin.read(STDIN_LIMIT + 1) or b"", "stdin")
         if len(data) > STDIN_LIMIT:
             raise A4pError("stdin_big", limit=STDIN_LIMIT)
@@ -1845,13 +1837,6 @@ def read_payload() -> object:
         raise A4pError("stdin_slow", seconds=int(STDIN_WAIT)) from None
     except (OSError, ValueError, RecursionError) as error:
         raise A4pError("stdin_json", detail=plain(str(error))) from None
-
-def hand_over(output: Json) -> None:
-    """Write one line of ASCII JSON to stdout and close it: the agent goes on from here."""
-    data = json.dumps(output, allow_nan=False).encode() + b"\n"
-    while data:
-        data = data[os.write(1, data):]
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # and nothing can be added by accident
 
 def sweep(state: State) -> None:
     """Replace the pushes of processes that are gone."""
@@ -1882,8 +1867,6 @@ def run_deliver() -> int:
             if body["topic"] == state.config.topic:  # else the config has changed since
                 topic, gone = body["topic"], body.get("delete")
                 ntfy.delete(topic, gone) if gone else ntfy.publish(body)
-    except A4pError as error:
-        state.log.line(f"receipt: {error}")
     except Exception as error:
         state.log.failure("receipt", error)
     return 0
