@@ -1109,16 +1109,16 @@ class Push:
                  (False, False, BODY_LIMIT), (False, False, LABEL_SHOWN))
         for aim, limit in ((WHOLE_AIM, WHOLE_AIM), (BODY_LIMIT, MESSAGE_LIMIT)):
             for described, taps, shown in forms:
-                room, over = size(self.question.text), 1
-                while over > 0:
+                room = size(self.question.text)
+                while True:
                     text = cut_middle(self.question.text, room)
                     body = self._body(text, described, taps, shown)
                     over = max(len(encode(body)) - aim, size(body["message"]) - limit)
-                    if over > 0 and (described or room <= TEXT_FLOOR):
+                    if over <= 0:
+                        return self._extended(body, self._structure())
+                    if described or room <= TEXT_FLOOR:
                         break
                     room = max(TEXT_FLOOR, room - max(16, over // 6))  # JSON: 1 byte can be 6
-                else:
-                    return self._extended(body, self._structure())
         raise A4pError("too_big")
 
     def closing(self, state: str, answer: str = "") -> Json:
@@ -1164,12 +1164,11 @@ class Push:
 
     def _body(self, text: str, described: bool, taps: bool, shown: int) -> Json:
         """The push; `shown`: bytes of each label in the list."""
-        question, rows = self.question, []
-        for mark, option in zip(question.marks, question.options):
+        question, marks, rows = self.question, self.question.marks, []
+        for mark, option in zip(marks, question.options):
             detail = " ".join(option.description.split()) if described else ""
             rows.append(f"{mark}. {cut_end(' '.join(option.label.split()), shown)}"
                         + (f" - {detail}" if detail else ""))
-        marks = question.marks
         listed = ("letter" if question.lettered else "number") + "s" * question.multi
         hint = question.hint or ("tap" if taps else listed if question.options else "words")
         notes = [self.say(hint, some=",".join(marks[:3:2] if len(marks) > 2 else marks)),
@@ -1447,10 +1446,10 @@ class Agent:
         """The call in a hook's payload, None for what is not ours to answer; raises A4pError."""
         call = Call(self, payload, desk, lang)
         below = payload.get("agent_id") or payload.get("parent_session")
-        for event, read, call.write in self.routes:
+        for event, read, write in self.routes:
             # the agents refuse questions of subagents themselves
             if event == call.event and (read is approvals or not below):
-                call.questions = read(call)
+                call.questions, call.write = read(call), write
                 if call.questions:
                     return call
         return None
@@ -1500,10 +1499,9 @@ def claude_asks(call: Call) -> list[Question]:
     """The questions, at the one of Claude Code's two events that answers (2.1.332): PreToolUse
     blocks the terminal; PermissionRequest runs beside the terminal's own dialog, but never comes
     in the mode dontAsk, and perhaps not in auto."""
-    beside = call.desk == "beside" and call.payload.get("permission_mode") not in (
-        "dontAsk", "auto")
-    answers = call.event == ("PermissionRequest" if beside else "PreToolUse")
-    return questions_of(call) if answers else []
+    alone = call.desk == "wait" or call.payload.get("permission_mode") in ("dontAsk", "auto")
+    event = "PreToolUse" if alone else "PermissionRequest"
+    return questions_of(call) if call.event == event else []
 
 def claude_answers(call: Call, answers: Sequence[Answer]) -> Json:
     """Allow, with the tool's whole input plus `answers`: it replaces the input (2.1.332). Labels
@@ -1800,8 +1798,7 @@ def watch(call: Call) -> Callable[[], str]:
     pid, parent = os.environ.get("CLAUDE_PID", ""), os.getppid()
     claude = call.agent is AGENTS["claude"]  # Codex 0.171 and DSH ask only after the hook
     agent = int(pid) if claude and pid.isdecimal() and sys.platform != "win32" else 0
-    beside = claude and call.event == "PermissionRequest"
-    transcript = Transcript(call) if beside else None
+    transcript = Transcript(call) if claude and call.event == "PermissionRequest" else None
     def ended() -> str:
         gone = os.getppid() != parent
         try:
@@ -1823,14 +1820,14 @@ def on_signals(handler: Any) -> None:
         if number:
             signal.signal(number, handler)
 
-def read_payload() -> object:
+def read_payload() -> Any:
     """The JSON on stdin; raises A4pError over STDIN_LIMIT bytes or after STDIN_WAIT seconds."""
     try:
         stdin = io.BufferedReader(io.FileIO(0, closefd=False))
         data = within(STDIN_WAIT, lambda: stdin.read(STDIN_LIMIT + 1) or b"", "stdin")
         if len(data) > STDIN_LIMIT:
             raise A4pError("stdin_big", limit=STDIN_LIMIT)
-        found: object = json.loads(data.decode())
+        found = json.loads(data.decode())
         json.dumps(found, allow_nan=False)  # raises ValueError: 1e999 and NaN are not JSON
         return found
     except Refused:
@@ -1861,12 +1858,10 @@ def run_deliver() -> int:
     """The process of `deliver_later`: publish what stdin holds; failures are logged only."""
     state = State()
     try:
-        closings: Any = read_payload()
-        ntfy = Ntfy(state.config)
-        for body in closings:
-            if body["topic"] == state.config.topic:  # else the config has changed since
-                topic, gone = body["topic"], body.get("delete")
-                ntfy.delete(topic, gone) if gone else ntfy.publish(body)
+        ntfy, topic = Ntfy(state.config), state.config.topic
+        for body in read_payload():
+            if body["topic"] == topic:  # else the config has changed since
+                ntfy.delete(topic, body["delete"]) if "delete" in body else ntfy.publish(body)
     except Exception as error:
         state.log.failure("receipt", error)
     return 0
