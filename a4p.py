@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from queue import SimpleQueue
     from typing import Any
     Json = dict[str, Any]
-    Read = Callable[[Json, str, str], "list[Question]"]  # payload, `desk`, `lang`
+    Read = Callable[["Call"], "list[Question]"]
     Write = Callable[["Call", Sequence["Answer"]], "Json | None"]
     Finding = tuple[str, str, Json]  # of doctor: ok, warning or failure; a text's key; its values
 else:
@@ -421,8 +421,11 @@ class Log:
             return  # a full disk must not cost an answer
 
     def failure(self, what: str, error: BaseException) -> None:
-        """An unexpected error, with the traceback of the one being handled."""
-        self.line(f"{what}: {type(error).__name__}", *traceback.format_exc().splitlines()[-30:])
+        """The error being handled: one of a4p's own in words, another with its traceback."""
+        if isinstance(error, (A4pError, Released)):
+            self.line(f"{what}: {error}")
+        else:
+            self.line(f"{what}: {type(error).__name__}", *traceback.format_exc().splitlines()[-30:])
 
 # The config: key -> (default, form of its text or range of seconds, what an error says it must be)
 SETTINGS: dict[str, tuple[object, Any, str]] = {
@@ -1101,13 +1104,21 @@ class Push:
         tap = (self.may_tap and not self.question.multi and 0 < len(labels) <= BUTTONS
                and all(map(str.isprintable, labels))  # others would not come back whole
                and len({cut_end(label, BUTTON_SHOWN) for label in labels}) == len(labels))
+        # what gives way: descriptions, the middle of the text, buttons, the shown labels
+        forms = ((True, tap, BODY_LIMIT), (False, tap, BODY_LIMIT),
+                 (False, False, BODY_LIMIT), (False, False, LABEL_SHOWN))
         for aim, limit in ((WHOLE_AIM, WHOLE_AIM), (BODY_LIMIT, MESSAGE_LIMIT)):
-            # what gives way: descriptions, the middle of the text, buttons, the shown labels
-            for form in ((True, tap, BODY_LIMIT), (False, tap, BODY_LIMIT),
-                         (False, False, BODY_LIMIT), (False, False, LABEL_SHOWN)):
-                body = self._fitted(form, aim, limit)
-                if body:
-                    return self._extended(body, self._structure())
+            for described, taps, shown in forms:
+                room = size(self.question.text)
+                while True:
+                    text = cut_middle(self.question.text, room)
+                    body = self._body(text, described, taps, shown)
+                    over = max(len(encode(body)) - aim, size(body["message"]) - limit)
+                    if over <= 0:
+                        return self._extended(body, self._structure())
+                    if described or room <= TEXT_FLOOR:
+                        break
+                    room = max(TEXT_FLOOR, room - max(16, over // 6))  # JSON: 1 byte can be 6
         raise A4pError("too_big")
 
     def closing(self, state: str, answer: str = "") -> Json:
@@ -1151,26 +1162,13 @@ class Push:
                 "multi": question.multi, "custom": question.words,
                 "deadline": int(self.deadline), "tag": self.tag if self.tagged else ""}
 
-    def _fitted(self, form: tuple[bool, bool, int], aim: int, limit: int) -> Json | None:
-        """The body with as much of the question's text as fits; None where too little does."""
-        room = size(self.question.text)
-        while True:
-            body = self._body(cut_middle(self.question.text, room), *form)
-            over = max(len(encode(body)) - aim, size(body["message"]) - limit)
-            if over <= 0:
-                return body
-            if form[0] or room <= TEXT_FLOOR:
-                return None
-            room = max(TEXT_FLOOR, room - max(16, over // 6))  # JSON makes up to 6 bytes of one
-
     def _body(self, text: str, described: bool, taps: bool, shown: int) -> Json:
         """The push; `shown`: bytes of each label in the list."""
-        question, rows = self.question, []
-        for mark, option in zip(question.marks, question.options):
+        question, marks, rows = self.question, self.question.marks, []
+        for mark, option in zip(marks, question.options):
             detail = " ".join(option.description.split()) if described else ""
             rows.append(f"{mark}. {cut_end(' '.join(option.label.split()), shown)}"
                         + (f" - {detail}" if detail else ""))
-        marks = question.marks
         listed = ("letter" if question.lettered else "number") + "s" * question.multi
         hint = question.hint or ("tap" if taps else listed if question.options else "words")
         notes = [self.say(hint, some=",".join(marks[:3:2] if len(marks) > 2 else marks)),
@@ -1195,11 +1193,7 @@ def size(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 def cut_end(text: str, limit: int) -> str:
-    """`text` in at most `limit` bytes, cut between characters, with … for what is gone.
-
-    >>> cut_end("日本語テキスト", 12)
-    '日本語…'
-    """
+    """`text` in at most `limit` bytes, cut between characters, with … for what is gone."""
     return cut_middle(text, limit, "…", 1)
 
 def cut_middle(text: str, limit: int, gap: str = " … ", head: float = 2 / 3) -> str:
@@ -1415,156 +1409,127 @@ class Conversation:
 # === Agents: how each one asks and is answered ==============================
 
 class Call:
-    """One call of a hook that asks: the questions, and `write`, which makes the agent's JSON."""
+    """One call of a hook, as the agent made it; raises A4pError. Where it asks, `questions` are
+    what, and `write` makes the JSON that carries the answers back."""
 
-    def __init__(self, agent: Agent, payload: Json, questions: list[Question],
-                 write: Write) -> None:
-        self.agent, self.payload, self.questions, self.write = agent, payload, questions, write
-        self.tool = str(payload.get("tool_name", ""))
+    write: Write
 
-    @property
-    def sender(self) -> Sender:
-        """Who asks, for the phone."""
-        cwd = self.payload.get("cwd")
-        project = os.path.basename(cwd.rstrip("/\\")) if isinstance(cwd, str) else ""
-        return Sender(self.agent.title, plain(project, 60), str(self.payload.get("session_id", "")))
+    def __init__(self, agent: Agent, payload: Any, desk: str, lang: str) -> None:
+        expect(isinstance(payload, dict))
+        self.agent, self.payload, self.desk, self.lang = agent, payload, desk, lang
+        self.event, self.input = payload.get("hook_event_name"), payload.get("tool_input")
+        self.tool, cwd = (name if isinstance(name, str) else "" for name in map(
+            payload.get, ("tool_name", "cwd")))
+        self.sender = Sender(agent.title, plain(os.path.basename(cwd.rstrip("/\\")), 60),
+                             str(payload.get("session_id", "")))
+        self.questions: list[Question] = []
 
-    def output(self, answers: Sequence[Answer]) -> Any:
-        """The JSON that carries the answers back to the agent; None where it needs none."""
+    def output(self, answers: Sequence[Answer]) -> Json | None:
+        """The JSON that the agent gets; None where it needs none."""
         return self.write(self, answers)
 
     def specific(self, **output: object) -> Json:
         """What Claude Code and Codex read, for the event of this call."""
-        event = self.payload["hook_event_name"]
-        return {"hookSpecificOutput": {"hookEventName": event, **output}}
+        return {"hookSpecificOutput": {"hookEventName": self.event, **output}}
 
 class Agent:
     """What a4p knows of one agent: `routes` of (event, read, write). `read` gives the questions
-    in a payload, [] where it is not its kind of call; the first route that finds any is taken."""
+    in a call, [] where it is not its kind of call; the first route that finds any is taken."""
 
     denied = "The user denied this, from the phone."
     reply = "The user has read this and replies, from the phone. Go on with the reply:\n\n"
 
     def __init__(self, title: str, *routes: tuple[str, Read, Write]) -> None:
-        self.title = title
-        self.routes = routes
+        self.title, self.routes = title, routes
 
     def read(self, payload: Any, desk: str, lang: str = "en") -> Call | None:
         """The call in a hook's payload, None for what is not ours to answer; raises A4pError."""
-        expect(isinstance(payload, dict))
+        call = Call(self, payload, desk, lang)
         below = payload.get("agent_id") or payload.get("parent_session")
         for event, read, write in self.routes:
-            if below and read is not approvals:
-                continue  # a subagent: the agents refuse its questions themselves
-            if payload.get("hook_event_name") == event:
-                questions = read(payload, desk, lang)
-                if questions:
-                    return Call(self, payload, questions, write)
+            # the agents refuse questions of subagents themselves
+            if event == call.event and (read is approvals or not below):
+                call.questions, call.write = read(call), write
+                if call.questions:
+                    return call
         return None
 
-# The tools that ask, and what in a question its answer is found by
-KEYS = {"AskUserQuestion": ("question",), "request_user_input": ("id",),
-        "request_user_input_async": ("id", "title"), "ask_user_question": ("id",)}
-
-def asks(*tools: str) -> Read:
-    """A `read` for question tools."""
-    def read(payload: Json, desk: str, lang: str) -> list[Question]:
-        tool = payload.get("tool_name")
-        return questions_of(payload.get("tool_input"), KEYS[tool]) if tool in tools else []
-    return read
+# The tools that ask: whose each is, and what in a question its answer is found by
+TOOLS = {"AskUserQuestion": ("Claude", "question"), "request_user_input": ("Codex", "id"),
+         "request_user_input_async": ("Codex", "id", "title"), "ask_user_question": ("DSH", "id")}
 
 def expect(fits: object) -> None:
     """Raise A4pError where a hook's call has not the shape that it must have."""
     if not fits:
         raise A4pError("stdin_json", detail="not the shape of a hook's call")
 
-def questions_of(tool_input: Any, keys: Sequence[str]) -> list[Question]:
-    """The questions in a tool's input, in any of the agents' shapes; [] where none has options;
-    raises A4pError where one is malformed, or two have the same key.
+def field(row: Any, kind: type, *names: str) -> Any:
+    """What stands in `row` under the first of these names that it has, else an empty one of this
+    kind; raises A4pError where it is of another kind."""
+    expect(isinstance(row, dict))
+    value = next((row[name] for name in names if name in row), kind())
+    expect(isinstance(value, kind))
+    return value
 
-    >>> rows = [{"title": "Which?", "options": ["A", "B"]}]
-    >>> questions_of({"questions": rows}, ["id", "title"])[0].labels
-    ['A', 'B']
-    """
-    rows: Any = tool_input.get("questions") if isinstance(tool_input, dict) else None
-    expect(isinstance(rows, list) and 0 < len(rows) <= 20)
+def questions_of(call: Call) -> list[Question]:
+    """The questions of a tool that asks, in any of the agents' shapes; [] where none has options;
+    raises A4pError where one is malformed, or two have the same key."""
+    title, *keys = TOOLS.get(call.tool, ("",))
+    if title != call.agent.title:
+        return []
+    rows = field(call.input, list, "questions")
+    expect(0 < len(rows) <= 20)
     questions = [question_of(row, keys) for row in rows]
     expect(len({question.key for question in questions}) == len(rows))
     return questions if any(question.options for question in questions) else []
 
 def question_of(row: Any, keys: Sequence[str]) -> Question:
-    """One question of an agent; raises A4pError where it is malformed."""
-    expect(isinstance(row, dict))
-    key, header = next((row[key] for key in keys if key in row), ""), row.get("header", "")
-    text, multi = row.get("question", row.get("title")), row.get("multi_select", False)
-    multi, rows = row.get("multiSelect", multi), row.get("options")
-    rows = [] if rows is None else rows
-    expect(all(isinstance(value, kind) for value, kind in (
-        (key, str), (header, str), (text, str), (multi, bool), (rows, list))))
-    expect(key and text.strip() and len(rows) <= 50)
-    question = Question(key, header, text, [option_of(item) for item in rows], multi)
+    """One question of an agent, its options objects or bare labels; raises A4pError."""
+    key, text = field(row, str, *keys), field(row, str, "question", "title")
+    rows = [] if row.get("options") is None else field(row, list, "options")
+    items = [{"label": item} if isinstance(item, str) else item for item in rows]
+    question = Question(key, field(row, str, "header"), text, [
+        Option(field(item, str, "label"), field(item, str, "description")) for item in items],
+        field(row, bool, "multiSelect", "multi_select"))
+    expect(all(map(str.strip, [key, text, *question.labels])) and len(rows) <= 50)
     expect(len(set(question.labels)) == len(rows))
     return question
 
-def option_of(item: Any) -> Option:
-    """One option: an object with a label, or the label itself; raises A4pError."""
-    given: Any = {"label": item} if isinstance(item, str) else item
-    expect(isinstance(given, dict))
-    label, description = given.get("label"), given.get("description", "")
-    expect(isinstance(label, str) and label.strip() and isinstance(description, str))
-    return Option(label, description)
-
-def claude_asks(payload: Json, desk: str, lang: str = "en") -> list[Question]:
+def claude_asks(call: Call) -> list[Question]:
     """The questions, at the one of Claude Code's two events that answers (2.1.332): PreToolUse
     blocks the terminal; PermissionRequest runs beside the terminal's own dialog, but never comes
     in the mode dontAsk, and perhaps not in auto."""
-    beside = desk == "beside" and payload.get("permission_mode") not in ("dontAsk", "auto")
-    answers = payload["hook_event_name"] == ("PermissionRequest" if beside else "PreToolUse")
-    return asks("AskUserQuestion")(payload, desk, lang) if answers else []
+    alone = call.desk == "wait" or call.payload.get("permission_mode") in ("dontAsk", "auto")
+    event = "PreToolUse" if alone else "PermissionRequest"
+    return questions_of(call) if call.event == event else []
 
 def claude_answers(call: Call, answers: Sequence[Answer]) -> Json:
-    """Allow, with the tool's whole input plus `answers`: it replaces the input (2.1.332)."""
-    texts = {question.text: claude_text(question, answer)
-             for question, answer in zip(call.questions, answers)}
-    given = {**call.payload["tool_input"], "answers": texts}
-    if call.payload["hook_event_name"] == "PreToolUse":
+    """Allow, with the tool's whole input plus `answers`: it replaces the input (2.1.332). Labels
+    are joined by ", ", and quoted where they hold that."""
+    texts = {}
+    for question, answer in zip(call.questions, answers):
+        labels = [json.dumps(label, ensure_ascii=False)
+                  if question.multi and re.search(', |"', label) else label
+                  for label in answer.selected]
+        texts[question.text] = Answer(labels, answer.text).joined()
+    given = {**call.input, "answers": texts}
+    if call.event == "PreToolUse":
         return call.specific(permissionDecision="allow", updatedInput=given)
     return call.specific(decision={"behavior": "allow", "updatedInput": given})
 
-def claude_text(question: Question, answer: Answer) -> str:
-    """One answer as Claude Code reads it: labels joined by ", ", quoted where they hold that.
-
-    >>> q = Question("", "", "", [Option("Auth"), Option("Metrics, tracing")], multi=True)
-    >>> claude_text(q, Answer(["Auth", "Metrics, tracing"], "and logs"))
-    'Auth, "Metrics, tracing", and logs'
-    """
-    if not question.multi:
-        return answer.text or answer.selected[0]
-    labels = [json.dumps(label, ensure_ascii=False) if ", " in label or '"' in label else label
-              for label in answer.selected]
-    return ", ".join(labels + ([answer.text] if answer.text else []))
-
 def denial(call: Call, answers: Sequence[Answer]) -> Json:
     """PreToolUse: the only way in is a refusal whose reason reads as the answer. Codex 0.171
-    shows the model `Tool call blocked by PreToolUse hook: REASON. Tool: NAME`."""
-    told = "; ".join(f"{question.text} -> {answer.joined()}"
-                     for question, answer in zip(call.questions, answers))
-    native = {"answers": {question.key: {"answers": native_answers(answer)}
-                          for question, answer in zip(call.questions, answers)}}
-    reason = (f"This is no error: the user has answered, from the phone. {told}. "
-              f"As the tool's result: {json.dumps(native, ensure_ascii=False)} "
+    shows the model `Tool call blocked by PreToolUse hook: REASON. Tool: NAME`; its own form has
+    words beside labels as a note."""
+    told, native = [], {}
+    for question, answer in zip(call.questions, answers):
+        told.append(f"{question.text} -> {answer.joined()}")
+        words = ("user_note: " if answer.selected else "") + answer.text
+        native[question.key] = {"answers": answer.selected + [words] * bool(answer.text)}
+    reason = (f"This is no error: the user has answered, from the phone. {'; '.join(told)}. "
+              f"As the tool's result: {json.dumps({'answers': native}, ensure_ascii=False)} "
               f"Go on with these answers, and do not call {call.tool} again for them")
     return call.specific(permissionDecision="deny", permissionDecisionReason=reason)
-
-def native_answers(answer: Answer) -> list[str]:
-    """Codex's own form: labels, and words beside them as a note (0.171).
-
-    >>> native_answers(Answer(["JWT"], "rotate keys")), native_answers(Answer([], "use mysql"))
-    (['JWT', 'user_note: rotate keys'], ['use mysql'])
-    """
-    if not answer.text:
-        return answer.selected
-    return [*answer.selected, "user_note: " + answer.text] if answer.selected else [answer.text]
 
 def dsh_answers(call: Call, answers: Sequence[Answer]) -> Json:
     """DSH's strict output schema: no key beyond id, selected, custom (0.2.1)."""
@@ -1597,11 +1562,7 @@ def leaves(value: object, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, value if isinstance(value, str) else json.dumps(value)
 
 def risky(given: Json, cwd: str) -> bool:
-    """Whether an input holds one of RISKS, is too long to be shown, or changes a file elsewhere.
-
-    >>> risky({"command": "rm -r x"}, "/a"), risky({"file_path": "../c", "content": ""}, "/a")
-    (True, True)
-    """
+    """Whether an input holds one of RISKS, is too long to be shown, or changes a file elsewhere."""
     told = "\n".join(text for key, text in leaves(given) if not TOLD_LAST.get(key))
     files = re.findall(r"^\*\*\* (?:\w+ File|Move to): (.+)", told, re.M)  # Codex's apply_patch
     if any(map(TOLD_LAST.get, given)):
@@ -1611,19 +1572,19 @@ def risky(given: Json, cwd: str) -> bool:
     return (size(told) > INPUT_SHOWN or any(re.search(form, told, re.I) for form in forms)
             or not all((path + os.sep).startswith(os.path.join(cwd, "")) for path in paths))
 
-def approvals(payload: Json, desk: str, lang: str) -> list[Question]:
+def approvals(call: Call) -> list[Question]:
     """A request for permission; none for a question's tool, or for a plan without its text."""
-    tool, given = payload.get("tool_name"), payload.get("tool_input")
-    if not isinstance(tool, str) or tool in ("", *KEYS) or not isinstance(given, dict):
+    tool, given, lang = call.tool, call.input, call.lang
+    if tool in ("", *TOOLS) or not isinstance(given, dict):
         return []
     keys, header, risk = ["allow", "deny"], tool.replace("__", " "), False
     if tool == "ExitPlanMode":  # the plan is there once its file is written (Claude Code 2.1.332)
         keys, header, text = ["approve", "keep"], say(lang, "plan"), str(given.get("plan") or "")
     else:
-        risk = risky(given, str(payload.get("cwd")))
+        risk = risky(given, str(call.payload.get("cwd")))
         text = cut_middle(summary(given).expandtabs(4), INPUT_SHOWN).strip() or tool
     text = "\n".join(map(escaped, text.split("\n")))
-    added = payload.get("permission_suggestions")
+    added = call.payload.get("permission_suggestions")
     told = "; ".join(" ".join(word for _, word in leaves(update))
                      for update in (added if isinstance(added, list) else []))
     if tool != "ExitPlanMode" and 0 < size(told) < TEXT_FLOOR * 2:  # else not shown whole
@@ -1639,26 +1600,24 @@ def decide(call: Call, answers: Sequence[Answer]) -> Json:
     if not chosen or chosen[0] not in grants:
         decision = {"behavior": "deny", "message": answers[0].text or call.agent.denied}
     elif call.tool == "ExitPlanMode":  # a bare allow would leave its dialog there
-        decision["updatedInput"] = call.payload["tool_input"]
+        decision["updatedInput"] = call.input
     elif chosen[0] != grants[0]:
         decision["updatedPermissions"] = call.payload["permission_suggestions"]
     return call.specific(decision=decision)
 
-def form_fields(payload: Json, desk: str, lang: str) -> list[Question]:
+def form_fields(call: Call) -> list[Question]:
     """An MCP form's fields as questions: a choice, yes or no, words; none where one is more."""
-    schema: Any = payload.get("requested_schema")
-    forms: Any = schema.get("properties") if isinstance(schema, dict) else None
-    found = []
-    for key, form in forms.items() if isinstance(forms, dict) and len(forms) <= 20 else ():
-        expect(isinstance(form, dict))
-        either = form.get("type") == "boolean"
-        if not either and (form.get("type") != "string" or not form.keys() <= FORM_KEYS):
+    found, forms = [], field(field(call.payload, dict, "requested_schema"), dict, "properties")
+    for key, form in forms.items() if len(forms) <= 20 else ():
+        kind = field(form, str, "type")
+        if kind != "boolean" and (kind != "string" or not form.keys() <= FORM_KEYS):
             return []
-        told = [payload.get("message"), form.get("title", key), form.get("description")]
-        labels = [say(lang, "yes"), say(lang, "no")] if either else form.get("enum")
+        told = [call.payload.get("message"), form.get("title", key), form.get("description")]
         found.append(question_of({
-            "id": key, "header": payload.get("mcp_server_name"), "options": labels,
-            "question": "\n".join(str(text) for text in told if text)}, ["id"]))
+            "id": key, "header": call.payload.get("mcp_server_name"),
+            "question": "\n".join(str(text) for text in told if text),
+            "options": form.get("enum") if kind == "string" else [
+                say(call.lang, "yes"), say(call.lang, "no")]}, ["id"]))
         found[-1].words = not found[-1].options
     return found
 
@@ -1670,14 +1629,15 @@ def form_filled(call: Call, answers: Sequence[Answer]) -> Json:
         else answer.selected == question.labels[:1]
         for question, answer in zip(call.questions, answers)})
 
-def finished(payload: Json, desk: str, lang: str) -> list[Question]:
+def finished(call: Call) -> list[Question]:
     """The end of a turn, told in the agent's last words, by sentences; not while tasks run on."""
+    payload, lang = call.payload, call.lang
     if any(text == "running" for _, text in leaves(payload.get("background_tasks"))):
         return []
     turn = payload.get("prompt_id") or payload.get("turn_id") or random_id(10)
     key = re.sub("[^a-zA-Z0-9]", "", f"{payload.get('session_id')}{turn}")[-99:]
-    text = str(payload.get("last_assistant_message") or last_words(payload)
-               or say(lang, "finished"))
+    text = str(payload.get("last_assistant_message")
+               or last_words(str(payload.get("transcript_path"))) or say(lang, "finished"))
     if len(text) > TURN_SHOWN:
         part = re.match(rf"(?s).{{1,{TURN_SHOWN - 2}}}([.!?](?=\s)|[。！？\n])", text)
         text = (part[0].rstrip() if part else text[:TURN_SHOWN]) + " …"
@@ -1685,17 +1645,28 @@ def finished(payload: Json, desk: str, lang: str) -> list[Question]:
     found.hint, found.lettered = "go_on", True  # a number is for the agent to read
     return [found]
 
-def last_words(payload: Json) -> str:
-    """The assistant's last text in the transcript of Claude Code or Codex, "" without one."""
-    words, path = "", str(payload.get("transcript_path"))
+def messages(path: str, at: int = 0) -> tuple[list[Any], int]:
+    """What stands in a transcript of Claude Code or Codex from byte `at` on, else in its last MB;
+    and where its last whole line ends."""
+    found = []
     with contextlib.suppress(OSError, ValueError), open(path, "rb", opener=unblocked) as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - 1_000_000))
-        for line in file:
+        end = os.fstat(file.fileno()).st_size
+        start = file.seek(max(at or end - 1_000_000, end - 8_000_000, 0))
+        *lines, rest = file.read(max(0, end - start)).split(b"\n")
+        at = end - len(rest)
+        for line in lines:
             with contextlib.suppress(*MALFORMED):
                 row = json.loads(line)
-                said = row.get("message") or row["payload"]
-                if said["role"] == "assistant":
-                    words = "".join(part.get("text", "") for part in said["content"]) or words
+                found.append(row.get("message") or row["payload"])
+    return found, at
+
+def last_words(path: str) -> str:
+    """The assistant's last text in a transcript, "" without one."""
+    words = ""
+    for said in messages(path)[0]:
+        with contextlib.suppress(*MALFORMED):
+            if said["role"] == "assistant":
+                words = "".join(part.get("text", "") for part in said["content"]) or words
     return words
 
 def go_on(call: Call, answers: Sequence[Answer]) -> Json | None:
@@ -1709,10 +1680,9 @@ AGENTS = {
     "claude": Agent("Claude", ("PreToolUse", claude_asks, claude_answers),
                     ("PermissionRequest", claude_asks, claude_answers), APPROVAL,
                     ("Elicitation", form_fields, form_filled), STOP),
-    "codex": Agent("Codex", ("PreToolUse", asks("request_user_input", "request_user_input_async"),
-                             denial), APPROVAL, STOP),
-    "dsh": Agent("DSH", ("AskUserQuestion", asks("ask_user_question"), dsh_answers),
-                 ("PreToolUse", asks("ask_user_question"), denial), APPROVAL, STOP),
+    "codex": Agent("Codex", ("PreToolUse", questions_of, denial), APPROVAL, STOP),
+    "dsh": Agent("DSH", ("AskUserQuestion", questions_of, dsh_answers),
+                 ("PreToolUse", questions_of, denial), APPROVAL, STOP),
 }
 AGENTS["dsh"].denied = AGENTS["dsh"].reply = ""  # its plugin gives words as they are
 
@@ -1722,69 +1692,49 @@ class Transcript:
     within 0.2 s of an answer, or when the tool that was allowed has run (2.1.332)."""
 
     def __init__(self, call: Call) -> None:
-        self.path = str(call.payload.get("transcript_path", "")).replace("\0", "")
-        self.tool, self.input = call.tool, self._leaves(call.payload["tool_input"])
-        self.ids: set[str] = set()
-        self.rest, self.at = b"", 0
+        self.path, self.at = str(call.payload.get("transcript_path")), 0
+        self.form, self.ids = self._form(call.tool, call.input), set[str]()
         self.decided()  # what was answered before is an older call of the same text
 
     def decided(self) -> bool:
         """Whether the terminal has decided since the last look."""
-        try:
-            with open(self.path, "rb", opener=unblocked) as file:
-                file.seek(self.at or max(0, os.fstat(file.fileno()).st_size - 1_000_000))
-                data = self.rest + file.read(8_000_000)
-                self.at = file.tell()
-        except OSError:
-            return False
-        *lines, self.rest = data.split(b"\n")
-        return sum(map(self._decides, lines)) > 0  # every line is to be read
-
-    def _decides(self, line: bytes) -> bool:
-        if self.tool.encode() not in line and b"tool_result" not in line:
-            return False
-        found = False
-        with contextlib.suppress(*MALFORMED):
-            for block in json.loads(line)["message"]["content"]:
-                if block["type"] == "tool_use" and block["name"] == self.tool:
-                    if self._leaves(block["input"]) == self.input:
-                        self.ids.add(block["id"])
-                elif block["type"] == "tool_result" and block["tool_use_id"] in self.ids:
-                    self.ids.discard(block["tool_use_id"])
-                    found = not self.ids  # of two calls with one input, both are decided
+        found, (rows, self.at) = False, messages(self.path, self.at)
+        for row in rows:
+            with contextlib.suppress(*MALFORMED):
+                for part in row["content"]:
+                    if part["type"] == "tool_result" and part["tool_use_id"] in self.ids:
+                        self.ids.discard(part["tool_use_id"])
+                        found = found or not self.ids  # of two that are the same, both
+                    elif part["type"] == "tool_use" and (
+                            self._form(part["name"], part["input"]) == self.form):
+                        self.ids.add(part["id"])
         return found
 
-    def _leaves(self, given: object) -> set[tuple[str, str]]:
-        """All of an input but `false`, which hooks get for what the file leaves out."""
-        return {leaf for leaf in leaves(given) if leaf[1] != "false"}
+    def _form(self, tool: str, given: object) -> object:
+        """What calls that are the same have; hooks get a `false` for what the file leaves out."""
+        return tool, {leaf for leaf in leaves(given) if leaf[1] != "false"}
 
 # === The hook ===============================================================
 
 def run_hook(args: Sequence[str]) -> int:
     """`a4p.py hook AGENT`: JSON on stdin, JSON or nothing on stdout; returns 0, always."""
-    known = len(args) == 1 and args[0] in AGENTS
-    terminal = os.isatty(0)
+    agent = None if len(args) != 1 or os.isatty(0) else AGENTS.get(args[0])
     try:
-        home = home_dir()
-        if known and not terminal and read_out(home) is None:
-            return 0  # at home: nothing heavier than this was loaded
-        state = State(home)
+        state = State()
     except OSError:
         return 0  # a relative A4P_HOME in a folder that is gone
+    if agent and read_out(state.home) is None:
+        return 0  # at home: nothing heavier than this was loaded
     try:
         while os.open(os.devnull, os.O_RDWR) < 3:
             continue  # a descriptor that came closed must not become the log or a socket
-        if terminal:
+        if agent:
+            answer_call(state, agent)
+            return 0
+        state.log.line("hook: called from a terminal, or for no agent a4p knows", *args[:3])
+        if os.isatty(0):
             print(say(resolve_lang("auto"), "hook_hint"), file=sys.stderr)
-        if terminal or not known:
-            state.log.line("hook: called from a terminal, or for no agent a4p knows", *args[:3])
-        else:
-            answer_call(state, AGENTS[args[0]])
-    except Released:
-        state.log.line("hook: ended by a signal")
-    except A4pError as error:
-        state.log.line(f"hook: {error}")
-    except Exception as error:  # whatever it is, the agent asks at the terminal
+    except (Released, Exception) as error:  # whatever it is, the agent asks at the terminal
         state.log.failure("hook", error)
     return 0
 
@@ -1796,10 +1746,13 @@ def answer_call(state: State, agent: Agent) -> None:
         call = agent.read(read_payload(), state.config.desk, state.config.lang)
         output = ask_all(state, call, closings) if call else None
         if output is not None:
-            on_signals(ignore)  # the answer is on its way
-            hand_over(output)
+            on_signals(signal.SIG_IGN)  # the answer is on its way
+            line = json.dumps(output, allow_nan=False).encode() + b"\n"
+            with open(1, "wb", closefd=False) as stdout:
+                stdout.write(line)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # its end: from here the agent goes on
     finally:
-        on_signals(ignore)
+        on_signals(signal.SIG_IGN)
         deliver_later(state, closings)
 
 def need_topic(state: State) -> Config:
@@ -1838,67 +1791,49 @@ def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
                     state.log.line(f"not handed over: {asked.text}", given.joined())
                 return None
             answers.append(answer)
-    output: Json | None = call.output(answers)
-    return output
+    return call.output(answers)
 
 def watch(call: Call) -> Callable[[], str]:
     """What tells how a call ended elsewhere, "" while the agent lives and nobody has decided."""
     pid, parent = os.environ.get("CLAUDE_PID", ""), os.getppid()
-    agent = int(pid) if call.agent is AGENTS["claude"] and pid.isdecimal() else 0
-    beside = call.payload["hook_event_name"] == "PermissionRequest"
     claude = call.agent is AGENTS["claude"]  # Codex 0.171 and DSH ask only after the hook
-    transcript = Transcript(call) if beside and claude else None
+    agent = int(pid) if claude and pid.isdecimal() and sys.platform != "win32" else 0
+    transcript = Transcript(call) if claude and call.event == "PermissionRequest" else None
     def ended() -> str:
-        if os.getppid() != parent or (agent and not alive(agent)):
-            return "withdrawn"
-        return "desk" if transcript and transcript.decided() else ""
+        gone = os.getppid() != parent
+        try:
+            os.kill(agent, 0) if agent else None
+        except (OSError, OverflowError) as error:
+            gone = gone or isinstance(error, ProcessLookupError)
+        desk = not gone and transcript and transcript.decided()
+        return "withdrawn" if gone else "desk" if desk else ""
     return ended
-
-def alive(pid: int) -> bool:
-    """Whether a process of this pid is there (os.kill would end it on Windows: True there)."""
-    try:
-        os.kill(pid, 0) if sys.platform != "win32" else None
-    except (OSError, OverflowError) as error:
-        return not isinstance(error, ProcessLookupError)
-    return True
 
 def release(number: int, frame: object) -> None:
     """A signal handler: the question is taken away."""
-    on_signals(ignore)  # Claude Code 2.1.197 sends SIGTERM twice
-    raise Released
+    on_signals(signal.SIG_IGN)  # Claude Code 2.1.197 sends SIGTERM twice
+    raise Released("ended by a signal")
 
-def ignore(number: int, frame: object) -> None:
-    """A signal handler: nothing changes."""
-
-def on_signals(handler: Callable[[int, Any], None]) -> None:
+def on_signals(handler: Any) -> None:
     """From now on SIGTERM, SIGHUP and SIGINT are for `handler`."""
     for number in (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP", "SIGINT")):
         if number:
             signal.signal(number, handler)
 
-def read_payload() -> object:
+def read_payload() -> Any:
     """The JSON on stdin; raises A4pError over STDIN_LIMIT bytes or after STDIN_WAIT seconds."""
-    def read() -> bytes:
-        with open(0, "rb", closefd=False) as file:
-            return file.read(STDIN_LIMIT + 1) or b""  # None where it would block
     try:
-        data = within(STDIN_WAIT, read, "stdin")
+        stdin = io.BufferedReader(io.FileIO(0, closefd=False))
+        data = within(STDIN_WAIT, lambda: stdin.read(STDIN_LIMIT + 1) or b"", "stdin")
         if len(data) > STDIN_LIMIT:
             raise A4pError("stdin_big", limit=STDIN_LIMIT)
-        found: object = json.loads(data.decode())
+        found = json.loads(data.decode())
         json.dumps(found, allow_nan=False)  # raises ValueError: 1e999 and NaN are not JSON
         return found
     except Refused:
         raise A4pError("stdin_slow", seconds=int(STDIN_WAIT)) from None
     except (OSError, ValueError, RecursionError) as error:
         raise A4pError("stdin_json", detail=plain(str(error))) from None
-
-def hand_over(output: Json) -> None:
-    """Write one line of ASCII JSON to stdout and close it: the agent goes on from here."""
-    data = json.dumps(output, allow_nan=False).encode() + b"\n"
-    while data:
-        data = data[os.write(1, data):]
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # and nothing can be added by accident
 
 def sweep(state: State) -> None:
     """Replace the pushes of processes that are gone."""
@@ -1909,13 +1844,12 @@ def deliver_later(state: State, closings: list[Json]) -> None:
     while closings:
         job = json.dumps(closings[:20]).encode()  # fits a pipe: no waiting
         try:
-            child = subprocess.Popen(
+            child: Any = subprocess.Popen(
                 [sys.executable, "-I", "-S", os.path.abspath(__file__), "deliver"],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True, env={**os.environ, "A4P_HOME": state.home})
-            if child.stdin:
-                child.stdin.write(job)
-                child.stdin.close()
+            with child.stdin as pipe:
+                pipe.write(job)
         except OSError as error:
             state.log.line(f"receipt: {error}")
         del closings[:20]  # last: a signal before this would leave them unsent
@@ -1924,14 +1858,10 @@ def run_deliver() -> int:
     """The process of `deliver_later`: publish what stdin holds; failures are logged only."""
     state = State()
     try:
-        closings: Any = read_payload()
-        ntfy = Ntfy(state.config)
-        for body in closings:
-            if body["topic"] == state.config.topic:  # else the config has changed since
-                topic, gone = body["topic"], body.get("delete")
-                ntfy.delete(topic, gone) if gone else ntfy.publish(body)
-    except A4pError as error:
-        state.log.line(f"receipt: {error}")
+        ntfy, topic = Ntfy(state.config), state.config.topic
+        for body in read_payload():
+            if body["topic"] == topic:  # else the config has changed since
+                ntfy.delete(topic, body["delete"]) if "delete" in body else ntfy.publish(body)
     except Exception as error:
         state.log.failure("receipt", error)
     return 0
@@ -2891,7 +2821,7 @@ class Mcp:
                     found = json.loads(line.strip() or "[]")
                 for message in found if isinstance(found, list) else [found]:
                     self._take(message)
-        on_signals(ignore)
+        on_signals(signal.SIG_IGN)
         self.over, end = True, time.monotonic() + MCP_END  # clients kill a server that lingers
         while threading.active_count() > 1 and time.monotonic() < end:
             time.sleep(0.02)
@@ -3657,7 +3587,7 @@ def cmd_demo(options: Options) -> None:
         topic = "a4p-" + random_id(26)
         State(folder).config.save(server=server.url, topic=topic, lang=options.lang)
         state = State(folder)
-        call = Call(AGENTS["claude"], DEMO_CALL, claude_asks(DEMO_CALL, "wait"), claude_answers)
+        call: Any = AGENTS["claude"].read(DEMO_CALL, "wait")
         ntfy = Ntfy(state.config)
         stream = ntfy.stream([topic])
         background(lambda: play_phone(options, ntfy, stream))

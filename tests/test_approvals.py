@@ -158,7 +158,7 @@ def test_nothing_but_the_listed_words_allows_in_2000_random_replies() -> None:
 
 # === What is asked ===============================================================================
 
-@pytest.mark.parametrize("tool", a4p.KEYS)
+@pytest.mark.parametrize("tool", a4p.TOOLS)
 @pytest.mark.parametrize("desk", ["wait", "beside"])
 def test_a_question_s_tool_is_never_an_approval(tool: str, desk: str) -> None:
     for given in ({}, {"questions": []}, {"questions": [{"question": "Q?"}]}):
