@@ -285,7 +285,7 @@ def test_looking_for_risks_takes_no_time_even_in_a_hostile_command() -> None:
     for part in ("rm git push curl ", "git push ", "curl | ", "find -", "sh (", "chmod "):
         call_of(request("Bash", {"command": part * (2300 // len(part))}))
     call_of(request("Bash", {"command": "x\x1b" * 2_000_000}))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
 
 
 # === Through the hook ============================================================================
@@ -515,7 +515,7 @@ def test_the_server_may_be_gone_when_a_turn_ends(home: Home, hook: Start) -> Non
     home.configure(server="http://127.0.0.1:9")
     began = time.monotonic()
     assert hook("claude", stop()).output() is None
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
 
 
 def test_a_turn_is_told_once(home: Home, phone: Phone, hook: Start) -> None:
