@@ -322,7 +322,6 @@ RECORDED_HEADERS = {  # (method, path, headers, body): what came back
     "health": ("GET", "/v1/health", {}, None, '{"healthy":true}'),
     "auth": ("GET", "/t/auth", {}, None, '{"success":true}'),
     "auth of two": ("GET", "/t,u/auth", {}, None, '{"success":true}'),
-    "UnifiedPush": ("GET", "/t?up=1", {}, None, '{"unifiedpush":{"version":1}}'),
     "no WebSocket": ("GET", "/t/ws", {}, None, error(
         40016, "invalid request: client not using the websocket protocol",
         "subscribe/api/#websockets")),
@@ -467,27 +466,15 @@ def test_a_request_may_come_byte_by_byte(server):
         assert b'"message":"hi"' in sock.recv(65536)
 
 
-def test_a_chunked_body_is_put_together(server):
-    head = b"POST /t HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-    answer = raw(server, head + b"3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nTrailer: 1\r\n\r\n")
-    assert b'"message":"abcde"' in answer
-
-
 @pytest.mark.parametrize("head", [
     b"Transfer-Encoding: chunked\r\nContent-Length: 3", b"Content-Length: 3\r\nContent-Length: 4",
     b"Content-Length: -1", b"Content-Length: +3", b"Content-Length: x",
-    b"Transfer-Encoding: gzip"])
-def test_a_body_with_two_readings_is_refused_and_ends_the_connection(server, head):
+    b"Transfer-Encoding: gzip", b"Transfer-Encoding: chunked"])
+def test_a_body_without_one_length_is_refused_and_ends_the_connection(server, head):
     answer = raw(server, b"POST /t HTTP/1.1\r\nHost: localhost\r\n" + head
                  + b"\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1") == 1
-
-
-@pytest.mark.parametrize("chunks", [b"x\r\n", b"-1\r\nabc\r\n", b"fffffffff\r\n"])
-def test_a_broken_chunk_is_refused(server, chunks):
-    head = b"POST /t HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-    assert raw(server, head + chunks).startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_client_that_waits_for_the_go_ahead_gets_it(server):
@@ -599,7 +586,7 @@ def test_a_stream_opens_then_replays_then_goes_on(server):
         opened = stream.event()
         assert list(opened) == ["id", "time", "event", "topic"]
         assert (opened["event"], opened["topic"]) == ("open", "t,u")
-        assert stream.answer.headers["Transfer-Encoding"] == "chunked"
+        assert stream.answer.headers["Connection"] == "close"  # its end is the connection's
         assert stream.event()["message"] == "before"
         for topic in ("u", "t"):
             answered = publish(server, topic, "live")
