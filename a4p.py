@@ -2333,9 +2333,8 @@ GET /{TOPIC_FORM} page free
 """.strip().splitlines()]  # in ntfy's order: methods, path, what answers it, `free` of the token
 ACTION_FIELDS = {"action": str, "label": str, "clear": bool, "url": str, "method": str,
                  "headers": dict, "body": str, "intent": str, "extras": dict}
-JSON_FIELDS = {"tags": list, "priority": int, "markdown": bool, "actions": list, **dict.fromkeys((
-    "topic", "message", "title", "click", "icon", "attach", "filename", "email", "delay", "cache",
-    "sequence_id"), str)}
+JSON_FIELDS = {"tags": list, "priority": int, "markdown": bool, "actions": list, **dict.fromkeys(
+    [*"topic message title click icon attach filename email delay cache sequence_id".split()], str)}  # noqa: SIM905
 STORED_FIELDS = {"id": str, "event": str, "topic": str, "time": int, "expires": int}
 ALIASES = {  # of a header or query parameter, besides its name and x-name
     "title": "t", "message": "m", "priority": "prio p", "tags": "tag ta", "actions": "action",
@@ -2402,11 +2401,8 @@ def short_actions(text: str) -> list[Json]:
             value = value[1:-1].replace("\\" + value[0], value[0])
         key = key or ("action", "label", "url", "")[min(len(actions[-1]), 3)]
         group, _, name = key.partition(".")
-        kind = dict if name else bool if key == "clear" else str
-        known = ACTION_FIELDS.get(group) is kind or not value and not name
-        refuse_if(not known, 40018, f"key '{key}' unknown" if key else f"term '{value}' unknown")
         target = actions[-1].setdefault(group, {}) if name else actions[-1]
-        target.setdefault(name or key, value.lower() in YES if kind is bool else value.strip())
+        target.setdefault(name or key, value.lower() in YES if key == "clear" else value.strip())
         actions += [{}] if end == ";" else []
     return [action for action in actions if any(action.values())]
 
@@ -2414,23 +2410,22 @@ def parse_actions(text: str) -> list[Json]:
     """Return actions, of JSON or the short form, as ntfy hands them on. Raises Rejected."""
     try:
         actions = json.loads(text) if text.startswith("[") else short_actions(text)
-    except (ValueError, RecursionError):
+    except MALFORMED:
         raise Rejected(40018, "JSON error: not a list of actions") from None
     refuse_if(len(actions) > Limits.ACTIONS, 40018, f"only {Limits.ACTIONS} actions allowed")
     for number, action in enumerate(actions):
-        given = {**dict.fromkeys(ACTION_FIELDS, ""), "clear": False, **typed(action, ACTION_FIELDS)}
-        given["action"], given["method"] = given["action"].lower(), given["method"].upper()
-        kind, method = given["action"], given["method"]
+        one = {**dict.fromkeys(ACTION_FIELDS, ""), "clear": False, **typed(action, ACTION_FIELDS)}
+        kind, method = one["action"], one["method"] = one["action"].lower(), one["method"].upper()
         for wrong, detail in (
                 (kind not in ("view", "broadcast", "http"), f"parameter 'action' cannot be '{kind}'"
                  ", valid values are 'view', 'broadcast' and 'http'"),  # 2.17 adds copy
-                (not given["label"], "parameter 'label' is required"),
-                (kind != "broadcast" and not given["url"],
+                (not one["label"], "parameter 'label' is required"),
+                (kind != "broadcast" and not one["url"],
                  f"parameter 'url' is required for action '{kind}'"),
-                (kind == "http" and method in ("GET", "HEAD") and given["body"],
+                (kind == "http" and method in ("GET", "HEAD") and one["body"],
                  f"parameter 'body' cannot be set if method is {method}")):
             refuse_if(wrong, 40018, detail)
-        actions[number] = {"id": random_id(10), **{key: item for key, item in given.items()
+        actions[number] = {"id": random_id(10), **{key: item for key, item in one.items()
                                                    if item or key == "clear"}}
     return list(actions)
 
@@ -2459,7 +2454,6 @@ class Exchange(HandlerBase):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # it would hold some answers back for 40 ms
     default_request_version = "HTTP/1.0"  # what is no HTTP at all is refused in HTTP, too
-    wbufsize = 16_384  # small parts leave in one write
 
     def handle(self) -> None:
         """Answer requests; of too many connections, that without one for longest has to go."""
@@ -2481,7 +2475,15 @@ class Exchange(HandlerBase):
         self.deadline = time.monotonic() + self.limits.BODY_SECONDS
         try:
             refuse_if(len(self.ours.open) > self.limits.CONNECTIONS, 42901)
-            self.body, self.close_connection = self._body(), keep
+            lengths = self.headers.get_all("Content-Length", ["0"])
+            refuse_if(self.headers.defects or "Transfer-Encoding" in self.headers
+                      or lengths[1:] or not re.fullmatch("[0-9]{1,18}", lengths[0]), 40000)
+            body, size = b"", int(lengths[0])
+            while size:  # what is too much is read, too, or its sender would see no answer
+                part = self.rfile.read(min(size, 65536))
+                refuse_if(not part, 40000)
+                body, size = (body + part)[:self.limits.BODY + 1], size - len(part)
+            self.body, self.close_connection = body, keep
             self.given = dict(reversed(urllib_parse.parse_qsl(query)))
             self.given.update((name.lower(), value.encode("latin-1").decode("utf-8", "replace"))
                               for name, value in reversed(self.headers.items())
@@ -2500,19 +2502,6 @@ class Exchange(HandlerBase):
         self.body, self.deadline = None, time.monotonic() + self.limits.HEAD_SECONDS
 
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = do_OPTIONS = answer
-
-    def _body(self) -> bytes:
-        """Return the body, or a byte more than Limits.BODY of one that is longer."""
-        self.wfile.flush()  # the go-ahead that its sender may wait for
-        lengths = self.headers.get_all("Content-Length", ["0"])
-        refuse_if(self.headers.defects or "Transfer-Encoding" in self.headers or len(lengths) > 1
-                  or not re.fullmatch("[0-9]{1,18}", lengths[0]), 40000)  # no two readings
-        body, size = b"", int(lengths[0])
-        while size:  # what is too much is read, too, or its sender would see no answer
-            part = self.rfile.read(min(size, 65536))
-            refuse_if(not part, 40000)
-            body, size = (body + part)[:self.limits.BODY + 1], size - len(part)
-        return body
 
     def _admit(self, free: object = None) -> None:
         """Raise Rejected(40101, 40301, 42909, 50001) for whom `Server` says."""
@@ -2535,12 +2524,11 @@ class Exchange(HandlerBase):
             raise Rejected(50001 if coded else 40101) from None
         if scheme.lower() not in ("basic", "bearer"):
             return refuse_if(not free, 40301)
-        right = hmac.compare_digest(secret.strip().encode(), ours.token.encode())
         address, now = ":".join(self.client_address[0].split(":")[:4]), time.monotonic()  # /64
         with ours.lock:
             forgiven, each = ours.failures.get(address, now), self.limits.FAILURE_SECONDS
             refuse_if(forgiven - now > (self.limits.FAILURES - 1) * each, 42909)
-            if not right:
+            if not hmac.compare_digest(secret.strip().encode(), ours.token.encode()):
                 ours.failures[address] = max(now, forgiven) + each
                 if len(ours.failures) > self.limits.ADDRESSES:
                     del ours.failures[next(iter(ours.failures))]
@@ -2571,22 +2559,15 @@ class Exchange(HandlerBase):
             self.ours.listeners.pop(inbox, None)
 
     def _replay(self, names: set[str], inbox: SimpleQueue[Message] | None) -> list[Message]:
-        """Return what was kept since an epoch, a duration or an id (unknown: since ever, as with
-        ntfy) and passes the filters; the inbox gets what comes from then on. Raises Rejected."""
+        """Return what is asked for of the kept; the inbox gets what comes next. Raises Rejected."""
         exact = {key: text for key in ("id", "message", "title") if (text := self._param(key))}
-        tags = {tag.strip() for tag in self._param("tags").split(",")} - {""}
-        levels = {PRIORITIES.get(word.strip()) for word in self._param("priority").split(",")} - {0}
-        refuse_if(None in levels, 40007)
         def wanted(fields: Json) -> bool:
             return fields["topic"] in names and (
-                fields["event"] != "message" or exact.items() <= fields.items()
-                and tags <= {*fields.get("tags", ())}
-                and (not levels or fields.get("priority", 3) in levels))
+                fields["event"] != "message" or exact.items() <= fields.items())
         since, epoch = self._param("since") or ("none" if inbox else "all"), 0
-        if not re.fullmatch("all|none|latest|[A-Za-z0-9]{12}", since):
+        if not re.fullmatch("all|none|latest|[A-Za-z0-9]{12}", since):  # an unknown id means all
             refuse_if(not re.fullmatch("[-+]?[0-9]{1,18}|([0-9]{1,9}[smh])+", since), 40008)
-            ago = sum(int(number) * 60 ** "smh".index(unit)
-                      for number, unit in re.findall("([0-9]+)([smh])", since))
+            ago = sum(int(n) * 60 ** "smh".index(u) for n, u in re.findall("(.+?)([smh])", since))
             epoch = int(since) if since[-1].isdigit() else int(time.time()) - ago
         with self.ours.lock:
             refuse_if(inbox and len(self.ours.listeners) >= self.limits.STREAMS, 42903)
@@ -2598,8 +2579,7 @@ class Exchange(HandlerBase):
                 if fields["time"] >= epoch and fields["expires"] > time.time() and wanted(fields)
                 and latest.get(fields["topic"], fields) is fields]
 
-    def _events(self, inbox: SimpleQueue[Message], topics: str,
-                found: list[Message]) -> Iterator[Message]:
+    def _events(self, inbox: Any, topics: str, found: list[Message]) -> Iterator[Message]:
         yield new_message("open", topics)
         yield from found
         found.clear()  # the stream may outlive them
@@ -2639,9 +2619,8 @@ class Exchange(HandlerBase):
     def publish(self, topic: str, sequence: str, **more: object) -> None:
         """Publish what headers, query and body say. Raises Rejected, as ntfy would."""
         param, limits, text = self._param, self.limits, self.body.decode("utf-8", "replace")
-        title, icon = param("title"), param("icon")
+        title, icon, sequence = param("title"), param("icon"), sequence or param("sequence-id")
         tags = [tag.strip() for tag in param("tags").split(",") if tag.strip()]
-        sequence = sequence or param("sequence-id")
         priority = PRIORITIES.get(param("priority").lower())
         for wrong, code in (
                 (sequence and not re.fullmatch(TOPIC_FORM, sequence), 40049),
@@ -2674,7 +2653,7 @@ class Exchange(HandlerBase):
                 if inbox.qsize() > self.limits.QUEUE:
                     ours.listeners.pop(inbox, None)
         if ours.upstream and event == "message" and ours.wakers.acquire(blocking=False):
-            background(lambda: ours.wake(message[0]))
+            background(lambda: ours.wake(topic, message[0]["id"]))
         self._send([message[1]])
 
     def page(self) -> None:
@@ -2706,16 +2685,13 @@ class Exchange(HandlerBase):
         for part in parts if self.command != "HEAD" else ():
             self.deadline = time.monotonic() + self.limits.WRITE_SECONDS
             self.wfile.write(part)
-            self.wfile.flush()
             self.deadline = float("inf")
 
 class Server:
-    """An ntfy-compatible server, in the background until it is left as a context manager.
-
-    Kept messages are lines of `store` ("" for none), with the kernel before the publisher has its
-    reply. Without a token web pages from elsewhere are refused, by Host (a name can be rebound to
-    this machine), Origin and Sec-Fetch-Site; with one they do not matter: no page knows it.
-    """
+    """An ntfy-compatible server, in the background until it is left as a context manager. Kept
+    messages are lines of `store` ("" for none), with the kernel before the publisher has its reply.
+    Without a token web pages from elsewhere are refused, by Host (a name can be rebound to this
+    machine), Origin and Sec-Fetch-Site; with one they do not matter: no page knows it."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, token: str = "", store: str = "",
                  page: bytes = b"", base_url: str = "", upstream: str = "",
@@ -2723,12 +2699,11 @@ class Server:
         """Bind and serve. Raises A4pError where the port or the file cannot be had."""
         self.token, self.page, self.log, self.limits = token, page, log, limits
         self.base_url, self.upstream = base_url.rstrip("/"), upstream.rstrip("/")
-        self.file, self.lock = store, threading.Lock()
+        self.file, self.size, self.bytes = store, 1 << 62, 0  # too large as it is; of what is kept
+        self.lock, self.wakers = threading.Lock(), threading.Semaphore(limits.UPSTREAM)
         self.kept, self.open = collections.deque[Message](), set[Exchange]()
         self.topics: dict[str, Json] = {}  # the last one kept on each
         self.listeners: dict[Any, Callable[[Json], bool]] = {}  # queues, and what each is to get
-        self.bytes, self.size = 0, 1 << 62  # of what is kept; of the file: too large as it is
-        self.wakers = threading.Semaphore(limits.UPSTREAM)
         self.failures: dict[str, float] = {}  # address: when its bad logins will be forgiven
         handler = type("Handler", (Exchange, http_server.BaseHTTPRequestHandler), {
             "ours": self, "limits": limits, "log_message": lambda *about: None})
@@ -2810,13 +2785,12 @@ class Server:
                     exchange.connection.shutdown(2)
         time.sleep(0.001)  # or it would spin while there are no descriptors left
 
-    def wake(self, message: Json) -> None:
-        """Have the upstream wake the phone, which then polls."""
-        topic = hashlib.sha256(f"{self.base_url}/{message['topic']}".encode()).hexdigest()
+    def wake(self, topic: str, name: str) -> None:
+        """Have the upstream wake the phone, which then polls for the message of this id."""
+        digest = hashlib.sha256(f"{self.base_url}/{topic}".encode()).hexdigest()
+        request = urllib_request.Request(f"{self.upstream}/{digest}", b"", {"X-Poll-ID": name})
         try:
-            urllib_request.urlopen(urllib_request.Request(
-                f"{self.upstream}/{topic}", b"", {"X-Poll-ID": message["id"]}),
-                timeout=self.limits.UPSTREAM_SECONDS).close()
+            urllib_request.urlopen(request, timeout=self.limits.UPSTREAM_SECONDS).close()
         except Exception as error:  # OSError, or http.client's own kinds
             self.log(f"poll request to {self.upstream} failed: {error}")
         finally:

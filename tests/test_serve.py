@@ -65,6 +65,15 @@ def code(answer):
     return answer[0], json.loads(answer[2])["code"]
 
 
+def until(sock, wanted):
+    """Wait for these bytes."""
+    got = b""
+    while wanted not in got:
+        part = sock.recv(65536)
+        assert part, got
+        got += part
+
+
 class Listener:
     """A stream, opened and past its head."""
 
@@ -350,6 +359,7 @@ def test_a_request_is_answered_as_recorded(shared, name):
     ("view,A,u;view,B,v;", [("view", "A", "u"), ("view", "B", "v")]),
     ("HTTP, A, url=u", [("http", "A", "u")]), ("url=u, action=view, label=A", [("view", "A", "u")]),
     ("view, It's A, https://x/?y=1", [("view", "It's A", "https://x/?y=1")]),
+    ("view, A, u, what, aaa=b", [("view", "A", "u")]),  # what it does not know, it ignores
 ])
 def test_short_actions_quote_with_either_mark(shared, short, actions):
     _, _, text = ask(shared, "POST", "/t", "x", Actions=short)
@@ -357,9 +367,7 @@ def test_short_actions_quote_with_either_mark(shared, short, actions):
 
 
 @pytest.mark.parametrize("short, detail", [
-    ("view, A, u, what", "term 'what' unknown"),
-    ("view, A, u, aaa=b", "key 'aaa' unknown"),
-    ("view, A, u, headers=b", "key 'headers' unknown"), ("view, A, u, .x=b", "key '.x' unknown"),
+    ("view, A, u, headers=b", "invalid"), ("view, A, label.x=b", "actions invalid"),
     ("view", "parameter 'label' is required"),
     ("action=http, label=\"the end is missing", "unexpected end of input"),
     ("view, 'A' B, u", "unexpected end of input"), ("view, ', u", "unexpected end of input"),
@@ -463,7 +471,7 @@ def test_a_request_may_come_byte_by_byte(server):
     with socket.create_connection(("127.0.0.1", server.port), 5) as sock:
         for byte in b"PUT /t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi":
             sock.sendall(bytes([byte]))
-        assert b'"message":"hi"' in sock.recv(65536)
+        until(sock, b'"message":"hi"')
 
 
 @pytest.mark.parametrize("head", [
@@ -483,7 +491,7 @@ def test_a_client_that_waits_for_the_go_ahead_gets_it(server):
                      b"Expect: 100-continue\r\n\r\n")
         assert sock.recv(65536).startswith(b"HTTP/1.1 100 ")
         sock.sendall(b"hi")
-        assert b'"message":"hi"' in sock.recv(65536)
+        until(sock, b'"message":"hi"')
 
 
 @pytest.mark.parametrize("junk", [
@@ -569,15 +577,12 @@ def test_an_uncached_message_goes_to_streams_only(server):
 
 
 @pytest.mark.parametrize("query, wanted", [
-    ("priority=high", ["c"]), ("p=4,5", ["c"]), ("priority=3", ["a", "b"]), ("tags=x", ["b", "c"]),
-    ("ta=x,y", ["c"]), ("title=T", ["b"]), ("t=T&tags=y", []), ("message=a", ["a"]), ("m=b", ["b"]),
+    ("title=T", ["b"]), ("t=T&m=a", []), ("message=a", ["a"]), ("m=b", ["b"]),
 ])
 def test_filters_choose_messages(server, query, wanted):
     publish(server, "t", "a")
     publish(server, "t", "b", title="T", tags=["x"])
-    publish(server, "t", "c", priority=4, tags=["x", "y"])
     assert texts(poll(server, f"/t/json?poll=1&{query}")) == wanted
-    assert code(ask(server, "GET", "/t/json?poll=1&priority=9")) == (400, 40007)
 
 
 def test_a_stream_opens_then_replays_then_goes_on(server):
@@ -602,10 +607,10 @@ def test_a_stream_has_no_history_unless_asked(server):
 
 
 def test_a_filter_of_a_stream_lets_events_pass(server):
-    with Listener(server, "/t/json?tags=x") as stream:
+    with Listener(server, "/t/json?title=T") as stream:
         assert stream.event()["event"] == "open"
         publish(server, "t", "no")
-        publish(server, "t", "yes", tags=["x"])
+        publish(server, "t", "yes", title="T")
         ask(server, "DELETE", "/t/seq")
         ask(server, "PUT", "/t/seq/clear")
         assert stream.event()["message"] == "yes"
@@ -1165,7 +1170,7 @@ def test_its_end_ends_streams_and_frees_the_port():
         pass
 
 
-def test_an_answer_leaves_in_one_write(server):
+def test_no_part_of_an_answer_waits_for_a_delayed_acknowledgement(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
     with contextlib.closing(connection):
         connection.connect()
