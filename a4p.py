@@ -2185,8 +2185,7 @@ setInterval(draw, 1000);
 # === Server: ntfy's HTTP interface in one process ===========================
 # Answers are those of ntfy 2.13, with 2.16's sequence_id and 2.28's limits on title and tags.
 
-RESERVED_TOPICS = {"docs", "static", "file", "app", "metrics", "account", "settings", "signup",
-                   "login", "v1"}
+RESERVED_TOPICS = {*"docs static file app metrics account settings signup login v1".split()}  # noqa: SIM905
 NTFY_ERRORS = """
  | 40000 invalid request | 40401 page not found | 50001 internal server error | 40009 invalid request: topic invalid | 40010 invalid request: topic name is not allowed | 40024 invalid request: request body must be valid JSON | 41303 JSON body too large
 config/#attachments | 40014 invalid request: attachments not allowed
@@ -2207,7 +2206,7 @@ GET /v1/health {{"healthy":true}} free
 OPTIONS .* preflight free
 PUT,POST / publish_json free
 PUT,POST /({TOPIC_FORM})(?:/({TOPIC_FORM}))? publish
-DELETE,PUT /({TOPIC_FORM})/({TOPIC_FORM})(/clear|/read)? withdraw
+DELETE,PUT /({TOPIC_FORM})/({TOPIC_FORM})(?:/clear|/read)? hand_on
 GET /({TOPIC_FORM})/()(?:publish|send|trigger) publish
 GET /({TOPIC_FORM}(?:,{TOPIC_FORM})*)/(json|sse|raw|ws) subscribe
 GET /{TOPIC_FORM}(?:,{TOPIC_FORM})*/auth {{"success":true}}
@@ -2215,14 +2214,12 @@ GET /{TOPIC_FORM} page free
 """.strip().splitlines()]  # in ntfy's order: methods, path, what answers it, `free` of the token
 ACTION_FIELDS = {"action": str, "label": str, "clear": bool, "url": str, "method": str,
                  "headers": dict, "body": str, "intent": str, "extras": dict}
-JSON_FIELDS = {"topic": str, "message": str, "title": str, "tags": list, "priority": int,
-               "click": str, "icon": str, "attach": str, "filename": str, "markdown": bool,
-               "actions": list, "email": str, "delay": str, "cache": str, "sequence_id": str}
+JSON_FIELDS = {"tags": list, "priority": int, "markdown": bool, "actions": list, **dict.fromkeys(
+    [*"topic message title click icon attach filename email delay cache sequence_id".split()], str)}  # noqa: SIM905
 STORED_FIELDS = {"id": str, "event": str, "topic": str, "time": int, "expires": int}
 ALIASES = {  # of a header or query parameter, besides its name and x-name
     "title": "t", "message": "m", "priority": "prio p", "tags": "tag ta", "actions": "action",
-    "sequence-id": "sid", "markdown": "md content-type content_type", "attach": "a", "since": "si",
-    "filename": "file f", "poll": "po", "unifiedpush": "up"}
+    "sequence-id": "sid", "markdown": "md content-type", "since": "si", "poll": "po"}
 YES = ("1", "yes", "true")
 PRIORITIES = {"": 0, "1": 1, "2": 2, "3": 3, "4": 4, "5": 5, "min": 1, "low": 2, "default": 3,
               "high": 4, "max": 5, "urgent": 5}
@@ -2237,11 +2234,10 @@ class Limits:
     TOPICS, STREAMS, CONNECTIONS = 15_000, 512, 1024  # with messages; open: 42904, 42903, 42901
     KEPT, KEPT_BYTES, DEAD_BYTES = 20_000, 16 << 20, 1 << 20  # the oldest go; those in the file
     KEPT_SECONDS, KEEPALIVE_SECONDS = 43_200, 45  # ntfy's cache-duration and keepalive-interval
-    QUEUE = 2_000  # messages a reader may lag behind; then its stream ends, and it may resume
+    QUEUE, WRITE_SECONDS = 2_000, 10  # a reader's messages that wait; for it to take the buffer
     HEAD_SECONDS, BODY_SECONDS = 30, 15  # from one answer to the next request's head, to its body
-    WRITE_SECONDS = 10  # for a reader to take one message and what waits in the buffer
     FAILURES, FAILURE_SECONDS, ADDRESSES = 30, 60, 10_000  # bad logins, one back each 60 s: 42909
-    UPSTREAM, UPSTREAM_SECONDS = 100, 10  # poll requests that wait; each one's timeout
+    UPSTREAM, UPSTREAM_SECONDS = 20, 10  # poll requests at once; each one's timeout
 
 class Rejected(Exception):
     """An error of ntfy's table; `detail` is what ntfy adds to its text after a semicolon."""
@@ -2267,68 +2263,51 @@ def go_json(value: object) -> bytes:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return utf8(text.translate({ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}) + "\n")
 
-def parse_since(text: str) -> int | str:
-    """Return an epoch, a message's id, "latest" or "none". Raises Rejected(40008)."""
-    units = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
-    part = rf"([0-9]{{1,12}}(?:\.[0-9]{{0,9}})?)({'|'.join(units)})"
-    if re.fullmatch("none|latest|[A-Za-z0-9]{12}", text):
-        return text
-    if re.fullmatch("all|[-+]?[0-9]{1,18}", text):
-        return int(text.replace("all", "0"))
-    refuse_if(not re.fullmatch(f"(?:{part})+", text), 40008)
-    return int(time.time() - sum(float(n) * units[unit] for n, unit in re.findall(part, text)))
-
-def typed(value: object, kinds: dict[str, type]) -> Json:
+def typed(value: Any, kinds: dict[str, type]) -> Json:
     """Return the known keys of an object, null left out. Raises Rejected(40024) on other types."""
-    if not isinstance(value, dict):
-        raise Rejected(40024)
+    refuse_if(not isinstance(value, dict), 40024)
     known = {key: value[key] for key in kinds if value.get(key) is not None}
     for key, item in known.items():
         texts = item.values() if type(item) is dict else item if key == "tags" else ()
-        refuse_if(type(item) is not kinds[key] or any(type(text) is not str for text in texts),
-                  40024)
+        refuse_if(type(item) is not kinds[key] or {type(text) for text in texts} - {str}, 40024)
     return known
 
 def short_actions(text: str) -> list[Json]:
     """Return the actions in the short form of the `Actions:` header. Raises Rejected(40018)."""
     term = r"""\s*(?:([-.\w]+)\s*=)?\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^,;]*)\s*([,;]|$)"""
     actions: list[Json] = [{}]
-    index = 0
     for key, value, end in re.findall(term, text):
         if value.startswith(("'", '"')):
-            whole = len(value) > 1 and value[-1] == value[0]
-            refuse_if(not whole, 40018, "unexpected end of input, in quotes")
+            refuse_if(value[-1] != value[0] or len(value) < 2, 40018, "unexpected end of input")
             value = value[1:-1].replace("\\" + value[0], value[0])
-        key = key or ("action", "label", "url", "")[min(index, 3)]
+        key = key or ("action", "label", "url", "")[min(len(actions[-1]), 3)]
         group, _, name = key.partition(".")
-        kind = dict if name else bool if key == "clear" else str
-        refuse_if((value or name) and ACTION_FIELDS.get(group) is not kind, 40018,
-                  f"key '{key}' unknown" if key else f"term '{value}' unknown")
-        target = actions[-1].setdefault(group, {}) if kind is dict else actions[-1]
-        target.setdefault(name or key, value.lower() in YES if kind is bool else value.strip())
-        actions, index = ([*actions, {}], 0) if end == ";" else (actions, index + 1)
+        target = actions[-1].setdefault(group, {}) if name else actions[-1]
+        target.setdefault(name or key, value.lower() in YES if key == "clear" else value.strip())
+        actions += [{}] if end == ";" else []
     return [action for action in actions if any(action.values())]
 
 def parse_actions(text: str) -> list[Json]:
     """Return actions, of JSON or the short form, as ntfy hands them on. Raises Rejected."""
     try:
         actions = json.loads(text) if text.startswith("[") else short_actions(text)
-    except (ValueError, RecursionError):
+    except MALFORMED:
         raise Rejected(40018, "JSON error: not a list of actions") from None
     refuse_if(len(actions) > Limits.ACTIONS, 40018, f"only {Limits.ACTIONS} actions allowed")
     for number, action in enumerate(actions):
-        given = {"clear": False, **typed(action, ACTION_FIELDS)}
-        kind, method = (str(given.get(key, "")) for key in ("action", "method"))
-        given["action"], given["method"] = kind, method = kind.lower(), method.upper()
-        refuse_if(kind not in ("view", "broadcast", "http"), 40018, f"parameter 'action' cannot be "
-                  f"'{kind}', valid values are 'view', 'broadcast' and 'http'")  # 2.17 adds copy
-        refuse_if(not given.get("label"), 40018, "parameter 'label' is required")
-        refuse_if(kind != "broadcast" and not given.get("url"), 40018,
-                  f"parameter 'url' is required for action '{kind}'")
-        refuse_if(kind == "http" and method in ("GET", "HEAD") and given.get("body"), 40018,
-                  f"parameter 'body' cannot be set if method is {method}")
-        actions[number] = {"id": random_id(10), **{key: given[key] for key in ACTION_FIELDS
-                                                   if given.get(key) or key == "clear"}}
+        one = {**dict.fromkeys(ACTION_FIELDS, ""), "clear": False, **typed(action, ACTION_FIELDS)}
+        kind, method = one["action"], one["method"] = one["action"].lower(), one["method"].upper()
+        for wrong, detail in (
+                (kind not in ("view", "broadcast", "http"), f"parameter 'action' cannot be '{kind}'"
+                 ", valid values are 'view', 'broadcast' and 'http'"),  # 2.17 adds copy
+                (not one["label"], "parameter 'label' is required"),
+                (kind != "broadcast" and not one["url"],
+                 f"parameter 'url' is required for action '{kind}'"),
+                (kind == "http" and method in ("GET", "HEAD") and one["body"],
+                 f"parameter 'body' cannot be set if method is {method}")):
+            refuse_if(wrong, 40018, detail)
+        actions[number] = {"id": random_id(10), **{key: item for key, item in one.items()
+                                                   if item or key == "clear"}}
     return list(actions)
 
 def new_message(event: str, topic: str, seconds: int = 0, **more: object) -> Message:
@@ -2348,19 +2327,22 @@ def encoded(message: Message, form: str) -> bytes:
     return line if form == "json" else utf8(named) + b"data: " + line + b"\n"
 
 class Exchange(HandlerBase):
-    """One connection, in a thread of its own; `Server` joins it to http.server's handler, and
-    cuts it at its deadline (a timeout alone lets a byte a second go on for ever)."""
+    """One connection, in a thread of its own; a handler of http.server, once `Server` made it."""
 
     ours: Server
     limits: type[Limits]
+    body: Any = None  # None until a request is there
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # it would hold some answers back for 40 ms
     default_request_version = "HTTP/1.0"  # what is no HTTP at all is refused in HTTP, too
-    wbufsize = 16_384  # small parts leave in one write
 
     def handle(self) -> None:
-        """Answer requests until the connection ends."""
+        """Answer requests; of too many connections, that without one for longest has to go."""
         self.deadline = time.monotonic() + self.limits.HEAD_SECONDS
+        waiting = [one for one in tuple(self.ours.open) if one.body is None]
+        if waiting and len(self.ours.open) >= self.limits.CONNECTIONS:
+            min(waiting, key=lambda one: one.deadline).deadline = 0
+            self.ours.cut()
         self.ours.open.add(self)
         try:
             super().handle()
@@ -2374,8 +2356,15 @@ class Exchange(HandlerBase):
         self.deadline = time.monotonic() + self.limits.BODY_SECONDS
         try:
             refuse_if(len(self.ours.open) > self.limits.CONNECTIONS, 42901)
-            self.body = self._body()
-            self.close_connection = keep
+            lengths = self.headers.get_all("Content-Length", ["0"])
+            refuse_if(self.headers.defects or "Transfer-Encoding" in self.headers
+                      or lengths[1:] or not re.fullmatch("[0-9]{1,18}", lengths[0]), 40000)
+            body, size = b"", int(lengths[0])
+            while size:  # what is too much is read, too, or its sender would see no answer
+                part = self.rfile.read(min(size, 65536))
+                refuse_if(not part, 40000)
+                body, size = (body + part)[:self.limits.BODY + 1], size - len(part)
+            self.body, self.close_connection = body, keep
             self.given = dict(reversed(urllib_parse.parse_qsl(query)))
             self.given.update((name.lower(), value.encode("latin-1").decode("utf-8", "replace"))
                               for name, value in reversed(self.headers.items())
@@ -2391,41 +2380,17 @@ class Exchange(HandlerBase):
                 getattr(self, target)(*groups)
         except Rejected as rejected:
             self._send([rejected.line], rejected.status)
-        self.deadline = time.monotonic() + self.limits.HEAD_SECONDS
+        self.body, self.deadline = None, time.monotonic() + self.limits.HEAD_SECONDS
 
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = do_OPTIONS = answer
-
-    def _body(self) -> bytes:
-        """Return the body, or a byte more than Limits.BODY of one that is longer."""
-        self.wfile.flush()  # the go-ahead that its sender may wait for
-        lengths, codings = (self.headers.get_all(name, [])
-                            for name in ("Content-Length", "Transfer-Encoding"))
-        refuse_if(self.headers.defects or codings not in ([], ["chunked"])
-                  or len(lengths + codings) > 1
-                  or not all(length.isdecimal() and len(length) < 19 for length in lengths),
-                  40000)  # two readers could take it for two different requests
-        body, size, more = b"", int(lengths[0]) if lengths else 0, bool(codings)
-        while size or more:
-            if not size:  # another chunk; the last one, of no bytes, has trailers
-                line = self.rfile.readline(64)
-                refuse_if(not re.fullmatch(rb"[0-9a-fA-F]{1,8}\s*(;.*)?\r?\n", line), 40000)
-                more = bool(size := int(line.partition(b";")[0], 16))
-                while not more and self.rfile.readline(1024) not in (b"\r\n", b"\n", b""):
-                    continue
-            part = self.rfile.read(min(size, 65536))
-            refuse_if(size and not part, 40000)  # what is too much is read, too, or its sender
-            body, size = (body + part)[:self.limits.BODY + 1], size - len(part)  # saw no answer
-            refuse_if(more and not size and self.rfile.readline(3).strip(), 40000)
-        return body
 
     def _admit(self, free: object = None) -> None:
         """Raise Rejected(40101, 40301, 42909, 50001) for whom `Server` says."""
         ours, given, coded = self.ours, self.given.get("authorization", ""), self.given.get("auth")
         if not ours.token:
             host, origin = self.given.get("host", ""), self.given.get("origin")
-            name, own = host.partition(":")[0], ours.base_url.partition("://")[2].split("/")[0]
-            near = (host.startswith("[") or name in ("", "localhost") or host == own
-                    or name.replace(".", "").isdigit())  # an address: names alone can be rebound
+            own = ours.base_url.partition("://")[2].split("/")[0]
+            near = host == own or re.fullmatch(r"(localhost|[0-9.]*|\[.*\])(:[0-9]*)?", host)
             same = origin is None or origin.partition("://")[2] in {host, own} - {""}
             asked = self.given.get("sec-fetch-site", "none") in ("none", "same-origin")
             return refuse_if(not (free or near and same and asked), 40301)
@@ -2440,12 +2405,11 @@ class Exchange(HandlerBase):
             raise Rejected(50001 if coded else 40101) from None
         if scheme.lower() not in ("basic", "bearer"):
             return refuse_if(not free, 40301)
-        right = hmac.compare_digest(secret.strip().encode(), ours.token.encode())
         address, now = ":".join(self.client_address[0].split(":")[:4]), time.monotonic()  # /64
         with ours.lock:
             forgiven, each = ours.failures.get(address, now), self.limits.FAILURE_SECONDS
             refuse_if(forgiven - now > (self.limits.FAILURES - 1) * each, 42909)
-            if not right:
+            if not hmac.compare_digest(secret.strip().encode(), ours.token.encode()):
                 ours.failures[address] = max(now, forgiven) + each
                 if len(ours.failures) > self.limits.ADDRESSES:
                     del ours.failures[next(iter(ours.failures))]
@@ -2460,57 +2424,43 @@ class Exchange(HandlerBase):
                 value = str(email_header.make_header(email_header.decode_header(value)))
         return value
 
-    def _list(self, name: str) -> list[str]:
-        return [part.strip() for part in self._param(name).split(",") if part.strip()]
-
-    def _filter(self, names: set[str]) -> Callable[[Json], bool]:
-        """Return what tells whether a message is of `names` and passes. Raises Rejected(40007)."""
-        exact = {key: {text} for key in ("id", "message", "title") if (text := self._param(key))}
-        words, tags = {word.lower() for word in self._list("priority")}, set(self._list("tags"))
-        refuse_if(words - PRIORITIES.keys(), 40007)
-        levels = {PRIORITIES[word] for word in words}
-        def passes(fields: Json) -> bool:
-            return fields["topic"] in names and (fields["event"] != "message" or (
-                all(fields.get(key) in texts for key, texts in exact.items())
-                and (not levels or fields.get("priority", 3) in levels)
-                and tags <= set(fields.get("tags", ()))))
-        return passes
-
     def subscribe(self, topics: str, form: str) -> None:
         """Send what was kept, if that is asked for; unless it is a poll, go on with what comes."""
         names, poll = set(topics.split(",")), self._param("poll").lower() in YES
         refuse_if(form not in STREAM_TYPES, 40016)  # no WebSocket: apps can do without
         refuse_if(names & RESERVED_TOPICS, 40009)
-        since = parse_since(self._param("since") or ("all" if poll else "none"))
-        wanted, kind = self._filter(names), STREAM_TYPES[form] + "; charset=utf-8"
         inbox: SimpleQueue[Message] | None = None if poll else queue.SimpleQueue()
-        found = self._replay(since, wanted, inbox)
-        if inbox is None:
-            return self._send([encoded(message, form) for message in found], Content_Type=kind)
-        coding = "chunked" if self.request_version == "HTTP/1.1" else ""
-        datas = (encoded(message, form) for message in self._events(inbox, topics, found))
-        chunks = (b"%x\r\n%b\r\n" % (len(data), data) for data in datas)
         try:
-            self._send(chunks if coding else datas, Content_Type=kind, Transfer_Encoding=coding)
+            found = self._replay(names, inbox)
+            events = self._events(inbox, topics, found) if inbox else found
+            parts = (encoded(message, form) for message in events)
+            self._send(parts if inbox else list(parts), Connection="close" if inbox else "",
+                       Content_Type=STREAM_TYPES[form] + "; charset=utf-8")
         finally:
-            self.close_connection = True
             self.ours.listeners.pop(inbox, None)
 
-    def _replay(self, since: int | str, wanted: Callable[[Json], bool],
-                inbox: SimpleQueue[Message] | None) -> list[Message]:
+    def _replay(self, names: set[str], inbox: SimpleQueue[Message] | None) -> list[Message]:
+        """Return what is asked for of the kept; the inbox gets what comes next. Raises Rejected."""
+        exact = {key: text for key in ("id", "message", "title") if (text := self._param(key))}
+        def wanted(fields: Json) -> bool:
+            return fields["topic"] in names and (
+                fields["event"] != "message" or exact.items() <= fields.items())
+        since, epoch = self._param("since") or ("none" if inbox else "all"), 0
+        if not re.fullmatch("all|none|latest|[A-Za-z0-9]{12}", since):  # an unknown id means all
+            refuse_if(not re.fullmatch("[-+]?[0-9]{1,18}|([0-9]{1,9}[smh])+", since), 40008)
+            ago = sum(int(n) * 60 ** "smh".index(u) for n, u in re.findall("(.+?)([smh])", since))
+            epoch = int(since) if since[-1].isdigit() else int(time.time()) - ago
         with self.ours.lock:
             refuse_if(inbox and len(self.ours.listeners) >= self.limits.STREAMS, 42903)
             self.ours.listeners.update({inbox: wanted} if inbox else {})
             kept = [] if since == "none" else list(self.ours.kept)
-        latest = {fields["topic"]: fields for fields, _ in kept}
-        ids, start = [fields["id"] for fields, _ in kept], since if isinstance(since, int) else 0
-        place = ids.index(since) + 1 if since in ids else 0  # of none: everything, as with ntfy
+            latest = dict(self.ours.topics) if since == "latest" else {}
+        place = next((n for n, (fields, _) in enumerate(kept, 1) if fields["id"] == since), 0)
         return [(fields, line) for fields, line in kept[place:]
-                if fields["time"] >= start and fields["expires"] > time.time() and wanted(fields)
-                and (since != "latest" or fields is latest[fields["topic"]])]
+                if fields["time"] >= epoch and fields["expires"] > time.time() and wanted(fields)
+                and latest.get(fields["topic"], fields) is fields]
 
-    def _events(self, inbox: SimpleQueue[Message], topics: str,
-                found: list[Message]) -> Iterator[Message]:
+    def _events(self, inbox: Any, topics: str, found: list[Message]) -> Iterator[Message]:
         yield new_message("open", topics)
         yield from found
         found.clear()  # the stream may outlive them
@@ -2530,72 +2480,65 @@ class Exchange(HandlerBase):
 
     def publish_json(self) -> None:
         """Publish a JSON body, turned into headers as ntfy does it."""
-        limits, extra, own, value = self.limits, None, 0, None
-        with contextlib.suppress(ValueError, RecursionError):  # ntfy ignores what follows it
+        limits, size, own, value, extra = self.limits, len(self.body), 0, None, None
+        with contextlib.suppress(*MALFORMED):  # ntfy ignores what follows it
             value = json.JSONDecoder().raw_decode(self.body.decode("utf-8", "replace").lstrip())[0]
-            extra = value.pop("a4p", None) if isinstance(value, dict) else None
+            extra = value.get("a4p")
             own = len(go_json(extra)) if isinstance(extra, dict) else 0
-        size = len(self.body)
-        refuse_if(size > limits.BODY or size - own >= limits.JSON, 41303)
-        fields = typed(value, JSON_FIELDS)
-        topic = fields.get("topic", "")
-        refuse_if(not re.fullmatch(TOPIC_FORM, topic), 40009)
+        refuse_if(size - own >= limits.JSON, 41303)
+        fields = {"topic": "", **typed(value, JSON_FIELDS)}
+        refuse_if(not re.fullmatch(TOPIC_FORM, fields["topic"]), 40009)
         self._admit()  # only now: ntfy looks at the topic first
         self.body = utf8(fields.pop("message", "") or "triggered")
         fields["tags"] = ",".join(fields.get("tags", ()))
         self.given.update(("x-" + key.replace("_", "-"),
                            item if isinstance(item, str) else json.dumps(item))
                           for key, item in fields.items() if item)
-        self.publish(topic, "", a4p=extra if own and max(own, size) < limits.JSON_A4P else None)
+        fits = own and max(own, size) < limits.JSON_A4P
+        self.publish(fields["topic"], "", a4p=extra if fits else None)
 
     def publish(self, topic: str, sequence: str, **more: object) -> None:
         """Publish what headers, query and body say. Raises Rejected, as ntfy would."""
         param, limits, text = self._param, self.limits, self.body.decode("utf-8", "replace")
-        title, icon, tags = param("title"), param("icon"), self._list("tags")
-        sequence, priority = sequence or param("sequence-id"), param("priority").lower()
+        title, icon, sequence = param("title"), param("icon"), sequence or param("sequence-id")
+        tags = [tag.strip() for tag in param("tags").split(",") if tag.strip()]
+        priority = PRIORITIES.get(param("priority").lower())
         for wrong, code in (
                 (sequence and not re.fullmatch(TOPIC_FORM, sequence), 40049),
                 (icon and not icon.startswith(("http://", "https://")), 40021),
-                (param("email"), 40001), (param("delay"), 40004),
-                (priority not in PRIORITIES, 40007), (len(utf8(title)) > limits.TITLE, 40057),
+                (param("email"), 40001), (param("delay"), 40004), (priority is None, 40007),
+                (len(utf8(title)) > limits.TITLE, 40057),
                 (len(utf8(",".join(tags))) > limits.TAGS, 40058),
                 (len(self.body) >= limits.MESSAGE or text.encode() != self.body
                  or param("attach") or param("filename"), 40014)):  # ntfy would make it a file
             refuse_if(wrong, code)
         text = (text or param("message").replace("\\n", "\n")).strip() or "triggered"
         markdown = param("markdown").lower() in (*YES, "text/markdown")
-        self._hand_on(
-            "message", topic, limits.KEPT_SECONDS if (param("cache") or "1").lower() in YES else 0,
-            sequence_id=sequence, title=title, message=text,
-            priority=PRIORITIES[priority], tags=tags, click=param("click"), icon=icon,
-            actions=parse_actions(param("actions")),
-            content_type="text/markdown" if markdown else "", **more)
+        self.hand_on(topic, sequence, "message", title=title, message=text, priority=priority,
+                     tags=tags, click=param("click"), icon=icon,
+                     actions=parse_actions(param("actions")),
+                     content_type="text/markdown" if markdown else "", **more)
 
-    def withdraw(self, topic: str, sequence: str, clear: str = "") -> None:
-        """Have clients delete a message, or clear its notification."""
-        self._hand_on("message_clear" if clear else "message_delete", topic,
-                      self.limits.KEPT_SECONDS, sequence_id=sequence)
-
-    def _hand_on(self, event: str, topic: str, seconds: int, **more: object) -> None:
+    def hand_on(self, topic: str, sequence: str, event: str = "", **more: object) -> None:
+        """Tell everybody; without a name, to delete a message or (PUT) clear its notification."""
         refuse_if(topic in RESERVED_TOPICS, 40010)
-        message, ours = new_message(event, topic, seconds, **more), self.ours
+        seconds = self.limits.KEPT_SECONDS if (self._param("cache") or "1").lower() in YES else 0
+        event = event or ("message_clear" if self.command == "PUT" else "message_delete")
+        message, ours = new_message(event, topic, seconds, sequence_id=sequence, **more), self.ours
         with ours.lock:
             if seconds:
                 ours.keep(message)
                 ours.store(message[1])
-            for inbox, wanted in tuple(ours.listeners.items()):
-                if wanted(message[0]):
-                    inbox.put(message)
-                    if inbox.qsize() > self.limits.QUEUE:
-                        ours.listeners.pop(inbox, None)
-        if ours.upstream and event == "message" and ours.polls.qsize() < self.limits.UPSTREAM:
-            ours.polls.put(message[0])
+            for inbox in [one for one, wants in [*ours.listeners.items()] if wants(message[0])]:
+                inbox.put(message)
+                if inbox.qsize() > self.limits.QUEUE:
+                    ours.listeners.pop(inbox, None)
+        if ours.upstream and event == "message" and ours.wakers.acquire(blocking=False):
+            background(lambda: ours.wake(topic, message[0]["id"]))
         self._send([message[1]])
 
     def page(self) -> None:
         """Send the answer page: its own script and style run, and nothing else."""
-        if len(self.path) > 1 and self._param("unifiedpush").lower() in YES:
-            return self._send([b'{"unifiedpush":{"version":1}}\n'])
         policy = ("default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; "
                   "form-action 'none'; frame-ancestors 'none'")
         for kind, part in re.findall(rb"(?s)<(script|style)>(.*?)</\1>", self.ours.page):
@@ -2623,31 +2566,25 @@ class Exchange(HandlerBase):
         for part in parts if self.command != "HEAD" else ():
             self.deadline = time.monotonic() + self.limits.WRITE_SECONDS
             self.wfile.write(part)
-            self.wfile.flush()
             self.deadline = float("inf")
 
 class Server:
-    """An ntfy-compatible server, in the background until it is left as a context manager.
-
-    Kept messages are lines of `store` ("" for none), with the kernel before the publisher has its
-    reply. Without a token web pages from elsewhere are refused, by Host (DNS rebinding), Origin
-    and Sec-Fetch-Site; no page knows a token, so with one they do not matter.
-    """
+    """An ntfy-compatible server, in the background until it is left as a context manager. Kept
+    messages are lines of `store` ("" for none), with the kernel before the publisher has its reply.
+    Without a token web pages from elsewhere are refused, by Host (a name can be rebound to this
+    machine), Origin and Sec-Fetch-Site; with one they do not matter: no page knows it."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, token: str = "", store: str = "",
                  page: bytes = b"", base_url: str = "", upstream: str = "",
-                 log: Callable[[str], None] = lambda text: None,
-                 limits: type[Limits] = Limits) -> None:
+                 log: Callable[[str], object] = str, limits: type[Limits] = Limits) -> None:
         """Bind and serve. Raises A4pError where the port or the file cannot be had."""
         self.token, self.page, self.log, self.limits = token, page, log, limits
         self.base_url, self.upstream = base_url.rstrip("/"), upstream.rstrip("/")
-        self.file, self.lock = store, threading.Lock()
-        self.kept: collections.deque[Message] = collections.deque()
-        self.topics: dict[str, int] = collections.Counter()  # how many of the kept are on each
-        self.listeners: dict[SimpleQueue[Message], Callable[[Json], bool]] = {}
-        self.bytes, self.size = 0, 1 << 62  # of what is kept; of the file: too large as it is
-        self.open: set[Exchange] = set()
-        self.polls: SimpleQueue[Json] = queue.SimpleQueue()
+        self.file, self.size, self.bytes = store, 1 << 62, 0  # too large as it is; of what is kept
+        self.lock, self.wakers = threading.Lock(), threading.Semaphore(limits.UPSTREAM)
+        self.kept, self.open = collections.deque[Message](), set[Exchange]()
+        self.topics: dict[str, Json] = {}  # the last one kept on each
+        self.listeners: dict[Any, Callable[[Json], bool]] = {}  # queues, and what each is to get
         self.failures: dict[str, float] = {}  # address: when its bad logins will be forgiven
         handler = type("Handler", (Exchange, http_server.BaseHTTPRequestHandler), {
             "ours": self, "limits": limits, "log_message": lambda *about: None})
@@ -2655,8 +2592,7 @@ class Server:
             "address_family": socket.AF_INET6 if ":" in host else socket.AF_INET,
             "allow_reuse_address": os.name == "posix", "request_queue_size": 128,
             "daemon_threads": True, "block_on_close": False, "handle_error": lambda *about: None,
-            "verify_request": self._has_room,
-            "service_actions": lambda tcp: self._cut(time.monotonic())})
+            "service_actions": lambda tcp: self.cut()})
         try:
             self.tcp = listen((host, port), handler)
         except OSError as error:
@@ -2668,25 +2604,20 @@ class Server:
                 self._load()
         except OSError as error:
             raise A4pError("home_write", file=store, detail=error.strerror) from None
-        if upstream:
-            background(self._forward)
-        background(lambda: self.tcp.serve_forever(0.25))
+        background(lambda: self.tcp.serve_forever(0.1))
 
     def __enter__(self) -> Server:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with contextlib.suppress(OSError):
-            self.tcp.socket.shutdown(2)  # ends its wait for connections, of 0.25 s otherwise
         self.tcp.shutdown()
         self.tcp.server_close()
-        self._cut(float("inf"))
+        self.cut(float("inf"))
 
     def _load(self) -> None:
         dropped = 0
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-        with os.fdopen(os.open(self.file, flags, 0o600), "a+b") as file:
-            file.seek(0)
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        with open(os.open(self.file, flags, 0o600), "r+b") as file:  # which no pipe can be
             for line in file:
                 try:
                     fields = json.loads(line.decode() if line.endswith(b"\n") else "")  # torn off
@@ -2703,14 +2634,13 @@ class Server:
         kept, topics, limits, topic = self.kept, self.topics, self.limits, message[0]["topic"]
         refuse_if(topic not in topics and len(topics) >= limits.TOPICS, 42904)
         kept.append(message)
-        topics[topic] += 1
+        topics[topic] = message[0]
         self.bytes += len(message[1])
         while kept and (kept[0][0]["expires"] <= time.time() or len(kept) > limits.KEPT
                         or self.bytes > limits.KEPT_BYTES):
             fields, line = kept.popleft()
             self.bytes -= len(line)
-            topics[fields["topic"]] -= 1
-            if not topics[fields["topic"]]:
+            if topics[fields["topic"]] is fields:
                 del topics[fields["topic"]]
 
     def store(self, line: bytes) -> None:
@@ -2721,39 +2651,31 @@ class Server:
                 write_private(self.file, b"".join(each for _, each in self.kept).decode())
                 self.size = self.bytes
             elif self.file:
-                with os.fdopen(os.open(self.file, os.O_WRONLY | os.O_APPEND), "ab") as file:
+                with open(os.open(self.file, os.O_WRONLY | os.O_APPEND), "ab") as file:
                     file.write(line)
         except (OSError, A4pError) as error:  # of a full disk, for one: it costs no delivery
             self.size = 1 << 62
             self.log(f"cannot write {self.file}: {error}")
 
-    def _has_room(self, *about: object) -> bool:
-        """Where all connections are taken, cut the one that has sent no request for longest."""
-        waiting = [one for one in tuple(self.open) if one.deadline < float("inf")]
-        if waiting and len(self.open) >= self.limits.CONNECTIONS:
-            oldest = min(waiting, key=lambda one: one.deadline)
-            self.open.discard(oldest)
-            with contextlib.suppress(OSError):
-                oldest.connection.shutdown(2)
-        return len(self.open) < 2 * self.limits.CONNECTIONS
-
-    def _cut(self, now: float) -> None:
+    def cut(self, now: float = 0) -> None:
+        """End what is over its deadline (a timeout would let a byte a second go on for ever)."""
         for exchange in tuple(self.open):
-            if exchange.deadline <= now:
+            if exchange.deadline <= (now or time.monotonic()):
+                self.open.discard(exchange)
                 with contextlib.suppress(OSError):
                     exchange.connection.shutdown(2)
         time.sleep(0.001)  # or it would spin while there are no descriptors left
 
-    def _forward(self) -> None:
-        while True:
-            message = self.polls.get()
-            topic = hashlib.sha256(f"{self.base_url}/{message['topic']}".encode()).hexdigest()
-            url, headers = f"{self.upstream}/{topic}", {"X-Poll-ID": message["id"]}
-            try:
-                urllib_request.urlopen(urllib_request.Request(url, b"", headers),
-                                       timeout=self.limits.UPSTREAM_SECONDS).close()
-            except Exception as error:  # OSError, or http.client's own kinds
-                self.log(f"poll request to {self.upstream} failed: {error}")
+    def wake(self, topic: str, name: str) -> None:
+        """Have the upstream wake the phone, which then polls for the message of this id."""
+        digest = hashlib.sha256(f"{self.base_url}/{topic}".encode()).hexdigest()
+        request = urllib_request.Request(f"{self.upstream}/{digest}", b"", {"X-Poll-ID": name})
+        try:
+            urllib_request.urlopen(request, timeout=self.limits.UPSTREAM_SECONDS).close()
+        except Exception as error:  # OSError, or http.client's own kinds
+            self.log(f"poll request to {self.upstream} failed: {error}")
+        finally:
+            self.wakers.release()
 
 # === MCP: ask_user for every client =========================================
 

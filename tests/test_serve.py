@@ -65,6 +65,15 @@ def code(answer):
     return answer[0], json.loads(answer[2])["code"]
 
 
+def until(sock, wanted):
+    """Wait for these bytes."""
+    got = b""
+    while wanted not in got:
+        part = sock.recv(65536)
+        assert part, got
+        got += part
+
+
 class Listener:
     """A stream, opened and past its head."""
 
@@ -322,7 +331,6 @@ RECORDED_HEADERS = {  # (method, path, headers, body): what came back
     "health": ("GET", "/v1/health", {}, None, '{"healthy":true}'),
     "auth": ("GET", "/t/auth", {}, None, '{"success":true}'),
     "auth of two": ("GET", "/t,u/auth", {}, None, '{"success":true}'),
-    "UnifiedPush": ("GET", "/t?up=1", {}, None, '{"unifiedpush":{"version":1}}'),
     "no WebSocket": ("GET", "/t/ws", {}, None, error(
         40016, "invalid request: client not using the websocket protocol",
         "subscribe/api/#websockets")),
@@ -351,6 +359,7 @@ def test_a_request_is_answered_as_recorded(shared, name):
     ("view,A,u;view,B,v;", [("view", "A", "u"), ("view", "B", "v")]),
     ("HTTP, A, url=u", [("http", "A", "u")]), ("url=u, action=view, label=A", [("view", "A", "u")]),
     ("view, It's A, https://x/?y=1", [("view", "It's A", "https://x/?y=1")]),
+    ("view, A, u, what, aaa=b", [("view", "A", "u")]),  # what it does not know, it ignores
 ])
 def test_short_actions_quote_with_either_mark(shared, short, actions):
     _, _, text = ask(shared, "POST", "/t", "x", Actions=short)
@@ -358,9 +367,7 @@ def test_short_actions_quote_with_either_mark(shared, short, actions):
 
 
 @pytest.mark.parametrize("short, detail", [
-    ("view, A, u, what", "term 'what' unknown"),
-    ("view, A, u, aaa=b", "key 'aaa' unknown"),
-    ("view, A, u, headers=b", "key 'headers' unknown"), ("view, A, u, .x=b", "key '.x' unknown"),
+    ("view, A, u, headers=b", "invalid"), ("view, A, label.x=b", "actions invalid"),
     ("view", "parameter 'label' is required"),
     ("action=http, label=\"the end is missing", "unexpected end of input"),
     ("view, 'A' B, u", "unexpected end of input"), ("view, ', u", "unexpected end of input"),
@@ -464,30 +471,18 @@ def test_a_request_may_come_byte_by_byte(server):
     with socket.create_connection(("127.0.0.1", server.port), 5) as sock:
         for byte in b"PUT /t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi":
             sock.sendall(bytes([byte]))
-        assert b'"message":"hi"' in sock.recv(65536)
-
-
-def test_a_chunked_body_is_put_together(server):
-    head = b"POST /t HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-    answer = raw(server, head + b"3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nTrailer: 1\r\n\r\n")
-    assert b'"message":"abcde"' in answer
+        until(sock, b'"message":"hi"')
 
 
 @pytest.mark.parametrize("head", [
     b"Transfer-Encoding: chunked\r\nContent-Length: 3", b"Content-Length: 3\r\nContent-Length: 4",
     b"Content-Length: -1", b"Content-Length: +3", b"Content-Length: x",
-    b"Transfer-Encoding: gzip"])
-def test_a_body_with_two_readings_is_refused_and_ends_the_connection(server, head):
+    b"Transfer-Encoding: gzip", b"Transfer-Encoding: chunked"])
+def test_a_body_without_one_length_is_refused_and_ends_the_connection(server, head):
     answer = raw(server, b"POST /t HTTP/1.1\r\nHost: localhost\r\n" + head
                  + b"\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1") == 1
-
-
-@pytest.mark.parametrize("chunks", [b"x\r\n", b"-1\r\nabc\r\n", b"fffffffff\r\n"])
-def test_a_broken_chunk_is_refused(server, chunks):
-    head = b"POST /t HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-    assert raw(server, head + chunks).startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_client_that_waits_for_the_go_ahead_gets_it(server):
@@ -496,7 +491,7 @@ def test_a_client_that_waits_for_the_go_ahead_gets_it(server):
                      b"Expect: 100-continue\r\n\r\n")
         assert sock.recv(65536).startswith(b"HTTP/1.1 100 ")
         sock.sendall(b"hi")
-        assert b'"message":"hi"' in sock.recv(65536)
+        until(sock, b'"message":"hi"')
 
 
 @pytest.mark.parametrize("junk", [
@@ -582,15 +577,12 @@ def test_an_uncached_message_goes_to_streams_only(server):
 
 
 @pytest.mark.parametrize("query, wanted", [
-    ("priority=high", ["c"]), ("p=4,5", ["c"]), ("priority=3", ["a", "b"]), ("tags=x", ["b", "c"]),
-    ("ta=x,y", ["c"]), ("title=T", ["b"]), ("t=T&tags=y", []), ("message=a", ["a"]), ("m=b", ["b"]),
+    ("title=T", ["b"]), ("t=T&m=a", []), ("message=a", ["a"]), ("m=b", ["b"]),
 ])
 def test_filters_choose_messages(server, query, wanted):
     publish(server, "t", "a")
     publish(server, "t", "b", title="T", tags=["x"])
-    publish(server, "t", "c", priority=4, tags=["x", "y"])
     assert texts(poll(server, f"/t/json?poll=1&{query}")) == wanted
-    assert code(ask(server, "GET", "/t/json?poll=1&priority=9")) == (400, 40007)
 
 
 def test_a_stream_opens_then_replays_then_goes_on(server):
@@ -599,7 +591,7 @@ def test_a_stream_opens_then_replays_then_goes_on(server):
         opened = stream.event()
         assert list(opened) == ["id", "time", "event", "topic"]
         assert (opened["event"], opened["topic"]) == ("open", "t,u")
-        assert stream.answer.headers["Transfer-Encoding"] == "chunked"
+        assert stream.answer.headers["Connection"] == "close"  # its end is the connection's
         assert stream.event()["message"] == "before"
         for topic in ("u", "t"):
             answered = publish(server, topic, "live")
@@ -615,10 +607,10 @@ def test_a_stream_has_no_history_unless_asked(server):
 
 
 def test_a_filter_of_a_stream_lets_events_pass(server):
-    with Listener(server, "/t/json?tags=x") as stream:
+    with Listener(server, "/t/json?title=T") as stream:
         assert stream.event()["event"] == "open"
         publish(server, "t", "no")
-        publish(server, "t", "yes", tags=["x"])
+        publish(server, "t", "yes", title="T")
         ask(server, "DELETE", "/t/seq")
         ask(server, "PUT", "/t/seq/clear")
         assert stream.event()["message"] == "yes"
@@ -1178,7 +1170,7 @@ def test_its_end_ends_streams_and_frees_the_port():
         pass
 
 
-def test_an_answer_leaves_in_one_write(server):
+def test_no_part_of_an_answer_waits_for_a_delayed_acknowledgement(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
     with contextlib.closing(connection):
         connection.connect()
