@@ -335,17 +335,17 @@ def read_out(home: str) -> Out | None:
     """The mode out, or None at home. Whoever finds it past its end removes it."""
     path = os.path.join(home, "out")
     try:
-        with open(path, encoding="utf-8", errors="replace", opener=unblocked) as file:
+        with open(path, "rb", opener=unblocked) as file:
             first, second = file.readline(64).strip(), file.readline(64).strip()
     except OSError:
         return None
-    if first and not (first.isascii() and first.isdigit()):
+    if first and not first.isdigit():
         return None  # not ours: fail towards the terminal
     until = min(int(first), 253_402_300_799) if first else None  # the year 9999 is for ever
     if until is not None and until <= time.time():
         remove(path)
         return None
-    wait = float(second) if second.replace(".", "", 1).isdecimal() else 0
+    wait = float(second) if second.replace(b".", b"", 1).isdigit() else 0
     return Out(until, wait if 1 <= wait <= WAIT_LIMIT else None)
 
 def unblocked(path: str, flags: int) -> int:
@@ -498,17 +498,18 @@ def process_stamp(pid: int) -> str:
     """What tells this process from a later one of the same pid; "" when it is gone."""
     if sys.platform == "win32":
         return "?"  # os.kill(pid, 0) would send Ctrl-C there
+    if not os.path.exists("/proc/self/stat"):
+        return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True,
+                              text=True, timeout=5, check=False).stdout.strip()
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        return "" if fields[0] in (b"Z", b"X") else fields[19].decode()  # the time of its start
+        return "" if fields[0] in b"ZX" else fields[19].decode()  # the time of its start
     except (OSError, IndexError):
-        if os.path.exists("/proc/self/stat"):
-            return ""
-    return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True,
-                          timeout=5, check=False).stdout.strip()
+        return ""
 
-ENTRY_FORM = {"id": str, "title": str, "text": str, "closing": dict}
+ENTRY_FORM = {**dict.fromkeys(("id", "tag", "title", "text", "stamp"), str), "closing": dict,
+              "pid": int, "since": float, "deadline": float}
 
 class Pending:
     """`pending/`: one small file for each question that waits now, on this host. Making it claims
@@ -524,19 +525,17 @@ class Pending:
         avoided = {name.partition(".")[0] for name in list_dir(self.folder)}
         avoided |= {fold(label)[:length] for label in labels for length in (2, 3)}
         entry.update(pid=os.getpid(), stamp=process_stamp(os.getpid()), host=socket.gethostname())
-        turn = 0
-        while True:
-            turn += 1
-            letter, *rest = os.urandom(2 if turn <= 10 else 3)
+        turn, tag = 0, ""
+        while not tag or (tag in avoided and turn < 20) or not write_private(
+                f"{self.folder}/{tag}.json", json.dumps({**entry, "tag": tag}), os.link):
+            letter, *rest = os.urandom(2 if turn < 10 else 3)
             tag = TAG_LETTERS[letter % len(TAG_LETTERS)] + "".join(str(2 + n % 8) for n in rest)
-            text = json.dumps({**entry, "tag": tag})
-            if (tag not in avoided or turn > 20) and write_private(
-                    f"{self.folder}/{tag}.json", text, os.link):
-                return tag
+            turn += 1
+        return tag
 
-    def waits(self, tag: str) -> bool:
-        """Whether the entry is still there: `home` takes it away."""
-        return os.path.exists(f"{self.folder}/{tag}.json")
+    def has(self, name: str) -> bool:
+        """Whether TAG.json still waits (`home` takes it away), or TAG.over ended lately."""
+        return os.path.exists(f"{self.folder}/{name}")
 
     def drop(self, tag: str) -> bool:
         """Take the entry away; True for the one caller that did it."""
@@ -546,10 +545,6 @@ class Pending:
             return False
         return True
 
-    def over(self, tag: str) -> bool:
-        """Whether a question of this tag ended lately."""
-        return os.path.exists(f"{self.folder}/{tag}.over")
-
     def entries(self) -> list[Json]:
         """Every readable entry of this host, the oldest first; `lives`: so does its process."""
         found = []
@@ -558,11 +553,10 @@ class Pending:
                 with open(f"{self.folder}/{name}", encoding="utf-8", opener=unblocked) as file:
                     entry = json.loads(file.read(100_000))
                 fits = all(isinstance(entry[key], kind) for key, kind in ENTRY_FORM.items())
-                fits = fits and abs(entry["deadline"]) < 1e12
-                if fits and (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
-                    stamp = process_stamp(int(entry["pid"]))
-                    found.append({**entry, "since": float(entry["since"]),
-                                  "lives": bool(stamp) and stamp == entry["stamp"]})
+                if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()) and (
+                        fits and abs(entry["deadline"]) < 1e12):  # neither nan nor inf
+                    stamp = process_stamp(entry["pid"])
+                    found.append({**entry, "lives": entry["stamp"] == stamp != ""})
             except (OSError, *MALFORMED):
                 continue  # going away just now, or not ours
         return sorted(found, key=lambda entry: (entry["since"], entry["tag"]))
@@ -1303,7 +1297,7 @@ class Conversation:
             outcome = self._consider(event) if event else None
             if outcome:
                 return outcome
-            state = self.ended() if self.pending.waits(self.push.tag) else "released"
+            state = self.ended() if self.pending.has(self.push.tag + ".json") else "released"
             if not state and event is None and time.monotonic() >= self.deadline:
                 state = "timeout"
             if state:
@@ -1356,7 +1350,7 @@ class Conversation:
             push.tagged = True  # from now on this question's tag has been seen, or will be
         tag, rest = tag_of(text)
         tags = {entry["tag"]: entry["id"] for entry in waiting if push.tagged}
-        over = tag not in tags and pending.over(tag)
+        over = tag not in tags and pending.has(tag + ".over")
         oldest = waiting[0]["id"] if waiting else ""
         meant = tags.get(tag) or (oldest if len(waiting) == 1 and not over else "")
         if (meant or oldest) != push.id or not pending.take(event["id"]):
