@@ -624,23 +624,38 @@ class Question:
         self.multi = multi and bool(options)
         self.words = words or not options
         self.lettered = any(mark_of(label, NUMBER) for label in self.labels)
-
-    @property
-    def marks(self) -> list[str]:
-        """What stands before each option: 1, 2, 3; letters where a label reads as a number."""
-        if self.hint:
-            return []
-        if not self.lettered:
-            return [str(number) for number in range(1, len(self.options) + 1)]
-        labels = {form for label in self.labels for form in (fold(label), mark_of(label, LETTER))}
-        letters = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c.lower() not in labels]
-        more = [f"{(letters or ['A'])[0]}{n}" for n in range(1, 60)]
-        return (letters + more)[: len(self.options)]
+        taken = {form for label in self.labels for form in (fold(label), mark_of(label, LETTER))}
+        letters = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c.lower() not in taken]
+        marks = [(letters or ["A"])[0] + str(n) for n in range(1, 60)]
+        marks = letters + marks if self.lettered else list(map(str, range(1, len(options) + 1)))
+        self.marks = [] if self.hint else marks[: len(options)]  # what stands before each option
 
     def read(self, reply: str) -> Answer | None:
-        """What a reply means; None for what is to be asked back, as are words if none may be."""
-        answer = interpret(reply, self)
-        return answer if answer and (self.words or not answer.text) else None
+        """What a reply means: labels, places on the list, or the person's own words, which may
+        follow where several may be chosen; None for what is asked back, as words that may not be.
+
+        >>> q = Question("", "", "", [Option("a1"), Option("b1"), Option("c1")], multi=True)
+        >>> q.read("1、3"), q.read("B1, c1"), q.read("2: but later")
+        (Answer(['a1', 'c1'], ''), Answer(['b1', 'c1'], ''), Answer(['b1'], 'but later'))
+        """
+        found, words, labels = [label_of(reply, self.labels)], "", self.labels
+        if None in found and self.multi:
+            parts = re.split("[,，、;；\n]", reply, maxsplit=99)
+            found = [label_of(part, labels) for part in parts]
+        if None in found:
+            reply, form = reply.strip(), LETTER if self.lettered else NUMBER
+            marks, words = leading_marks(fold(reply), form)
+            if self.multi and (words or not marks):  # the words come along as they were typed
+                marks, words = leading_marks(reply, form)
+            places = dict(zip(map(str.lower, self.marks), labels))
+            found = [places.get(mark) for mark in marks]
+            single = len(found) == 1 and not words and (None not in found or form == NUMBER)
+            several = self.multi and found and not (words and None in found)
+            if not labels or not (single or several):
+                found, words = [], reply
+        if None in found or (words and not self.words):
+            return None
+        return Answer([one for one in labels if one in found], words)
 
 class Approval(Question):
     """A request for permission: the first option allows, the last denies, one between allows
@@ -729,33 +744,6 @@ def label_of(text: str, labels: Sequence[str]) -> str | None:
         if len(same) == 1:
             return same[0]
     return None
-
-def interpret(reply: str, question: Question) -> Answer | None:
-    """What a reply text means: labels, places on the list, or the person's own words; None for a
-    number that the list does not have. Where several may be chosen, words may follow.
-
-    >>> q = Question("", "", "", [Option("a1"), Option("b1"), Option("c1")], multi=True)
-    >>> interpret("1、3", q), interpret("B1, c1", q), interpret("2: but later", q)
-    (Answer(['a1', 'c1'], ''), Answer(['b1', 'c1'], ''), Answer(['b1'], 'but later'))
-    """
-    labels, multi, words = question.labels, question.multi, ""
-    found = [label_of(reply, labels)]
-    reply = reply.strip()
-    if None in found and multi:
-        parts = re.split("[,，、;；\n]", reply, maxsplit=99)
-        found = [label_of(part.strip(), labels) for part in parts]
-    if None in found:
-        form = LETTER if question.lettered else NUMBER
-        marks, words = leading_marks(fold(reply), form)
-        if multi and (words or not marks):  # the words come along as they were typed
-            marks, words = leading_marks(reply, form)
-        places = dict(zip(map(str.lower, question.marks), labels))
-        found = [places.get(mark) for mark in marks]
-        single = len(found) == 1 and not words and (None not in found or form == NUMBER)
-        several = multi and found and not (words and None in found)
-        if not labels or not (single or several):
-            return Answer([], reply)
-    return None if None in found else Answer([one for one in labels if one in found], words)
 
 # === The ntfy client ========================================================
 
@@ -1676,7 +1664,7 @@ def finished(payload: Json, desk: str, lang: str) -> list[Question]:
         part = re.match(rf"(?s).{{1,{TURN_SHOWN - 2}}}([.!?](?=\s)|[。！？\n])", text)
         text = (part[0].rstrip() if part else text[:TURN_SHOWN]) + " …"
     found = Question(key, say(lang, "finished"), text, [Option(say(lang, "done"))])
-    found.hint, found.lettered = "go_on", True  # a number is for the agent to read
+    found.hint, found.lettered, found.marks = "go_on", True, []  # the agent reads a number
     return [found]
 
 def last_words(payload: Json) -> str:
