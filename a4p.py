@@ -76,6 +76,7 @@ POLL_EVERY, POLL_SLOWEST = 5.0, 30.0  # seconds; ntfy refills one request in 5
 BACKOFF = (0.3, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between attempts to open a stream
 TEST_WAIT = 120.0  # seconds for the answer to setup's question
 TICK = 0.25  # seconds between looks at the registry, the transcript and the agent
+NEVER = float("inf")  # where a time or a limit is meant
 
 STDIN_LIMIT, STDIN_WAIT = 10_000_000, 10.0  # bytes of one hook call, seconds for it to arrive
 LINE_LIMIT = 1 << 20  # bytes of one line of a stream
@@ -794,36 +795,28 @@ class Ntfy:
 
     def publish(self, body: Json) -> Json:
         """Publish JSON to the server's root; returns the message as the server stored it."""
-        message = event_of(self._read("POST", "/", encode(body)))
+        message = event_of(b"".join(self.open("POST", "/", encode(body)).pieces()))
         if message and message["event"] == "message" and message.get("topic") == body["topic"]:
             return message
         raise Refused("no_ntfy", 200, server=self.server)  # a captive portal, a proxy's page
 
     def delete(self, topic: str, sequence_id: str) -> None:
         """Take a push off the phone; servers older than ntfy 2.16 refuse it."""
-        self._read("DELETE", f"/{topic}/{sequence_id}")
+        self.open("DELETE", f"/{topic}/{sequence_id}")
 
-    def poll(self, topics: Sequence[str], since: str) -> list[Json]:
+    def poll(self, topics: Sequence[str], since: str) -> Stream:
         """The cached messages after `since` (an id, or epoch seconds)."""
-        found = self._read("GET", f"/{','.join(topics)}/json?poll=1&since={since}")
-        return list(filter(None, map(event_of, found.split(b"\n"))))
+        return self.open("GET", f"/{','.join(topics)}/json?poll=1&since={since}")
 
     def fetch(self, url: str) -> bytes:
         """An attachment of this server."""
         if not re.fullmatch(re.escape(self.server) + r"/file/[-.\w]+", url, re.A):
             raise Refused("no_ntfy", server=self.server)
-        return self._read("GET", url[len(self.server):])
+        return b"".join(self.open("GET", url[len(self.server):]).pieces())
 
     def stream(self, topics: Sequence[str], since: str = "") -> Stream:
         """An open stream on `topics`; what came after the event `since`, too."""
         return self.open("GET", f"/{','.join(topics)}/json?since={since or 'none'}", idle=SILENCE)
-
-    def _read(self, method: str, path: str, body: bytes = b"") -> bytes:
-        response = self.open(method, path, body)
-        try:
-            return b"".join(response.pieces(LINE_LIMIT * 10))
-        except Exception as error:
-            raise self._failure(error) from None
 
     def open(self, method: str, path: str, body: bytes = b"",
              idle: float = CONNECT_WAIT) -> Stream:
@@ -833,7 +826,7 @@ class Ntfy:
             with sock:  # the response holds it open
                 sock.settimeout(idle)
                 headers = {**self.headers, **login, "Content-Length": len(body)}
-                response = Stream(sock, f"{method} {start}{path}", headers, body)
+                response = Stream(sock, self._failure, f"{method} {start}{path}", headers, body)
         except Exception as error:
             raise self._failure(error) from None
         if response.status != 200:
@@ -842,22 +835,21 @@ class Ntfy:
 
     def _connect(self) -> tuple[Any, str, Json]:
         """A connection, and the start of every path and the login of a request on it."""
-        proxy = self.proxy
-        via = urllib_parse.urlsplit(proxy if "://" in proxy else "//" + proxy)
+        via = urllib_parse.urlsplit(self.proxy if "://" in self.proxy else "//" + self.proxy)
         login = credentials(urllib_parse.unquote(f"{via.username or ''}:{via.password or ''}"),
                             name="Proxy-Authorization")
         secure, host = self.url.scheme == "https", self.url.hostname or ""
         port = self.url.port or (443 if secure else 80)
-        to, at = (via.hostname or "", via.port or 80) if proxy else (host, port)
+        to, at = (via.hostname or "", via.port or 80) if self.proxy else (host, port)
         known: Any = to.encode() if to.isascii() else to  # a str loads the codec for IDNA, 1 MB
         sock: Any = socket.create_connection((known, at), CONNECT_WAIT)
         if not secure:
-            return sock, self.server if proxy else self.url.path, login
-        if proxy:
-            there = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            status = Stream(sock, "CONNECT " + there, {"Host": there, **login}).status
-            if status != 200:
-                raise OSError(f"the proxy answers HTTP {status}")
+            return sock, self.server if self.proxy else self.url.path, login
+        if self.proxy:
+            there = self.url.netloc if self.url.port else self.url.netloc + ":443"
+            found = Stream(sock, self._failure, "CONNECT " + there, {"Host": there, **login})
+            if found.status != 200:
+                raise OSError(f"the proxy answers HTTP {found.status}")
         context = ssl.create_default_context()
         if os.path.exists(SPARE_ROOTS) and not context.cert_store_stats()["x509_ca"]:
             context.load_verify_locations(SPARE_ROOTS)
@@ -865,12 +857,10 @@ class Ntfy:
 
     def _failure(self, error: Exception) -> Refused:
         unproven = getattr(error, "verify_message", "")  # ssl.SSLCertVerificationError has it
-        if unproven:
-            return Refused("bad_tls", server=self.server, detail=plain(unproven))
-        if isinstance(error, TimeoutError) or "timed out" in str(error):
-            return Refused("slow_network", server=self.server, seconds=int(CONNECT_WAIT))
-        detail = plain(getattr(error, "strerror", "") or str(error) or type(error).__name__)
-        return Refused("no_network", server=self.server, detail=detail)
+        slow = isinstance(error, TimeoutError) or "timed out" in str(error)
+        detail = unproven or getattr(error, "strerror", "") or str(error) or type(error).__name__
+        return Refused("bad_tls" if unproven else "slow_network" if slow else "no_network",
+                       server=self.server, seconds=int(CONNECT_WAIT), detail=plain(detail))
 
     def _refusal(self, response: Stream) -> Refused:
         http = response.status
@@ -878,7 +868,7 @@ class Ntfy:
             there = response.headers.get("location", "?").partition("?")[0].split("/")
             return Refused("moved", http, server=self.server, to=plain("/".join(there[:3]) or "?"))
         try:
-            found = json.loads(b"".join(response.pieces(LINE_LIMIT)))
+            found = json.loads(b"".join(response.pieces()))
             secret = self.headers.get("Authorization", " \0").split(" ")[1]  # it may be repeated
             code, detail = int(found["code"]), plain(str(found["error"]).replace(secret, "***"))
         except Exception:  # no JSON of ntfy's, or the connection ended
@@ -888,59 +878,65 @@ class Ntfy:
 
 class Stream:
     """The answer to one request: `status`, `headers` (names in small letters), and the body, in
-    pieces or as events. The connection ends with the last reference to it."""
+    pieces or as events. Where it is cut, reset or silent, reading raises what `failure` makes of
+    that, but not after `close`. The connection ends with the last reference to it."""
 
-    def __init__(self, sock: Any, start: str, headers: Json, body: bytes = b"") -> None:
+    def __init__(self, sock: Any, failure: Callable[[Exception], Refused], start: str,
+                 headers: Json, body: bytes = b"") -> None:
+        self.failure, self.began, self.closed = failure, time.monotonic(), False
         rows = [f"{start} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         sock.sendall("\r\n".join([*rows, "", ""]).encode() + body)
         self.sock, self.file = sock, sock.makefile("rb")
-        found = re.match(rb"HTTP/1\.\d ([2-5]\d\d)\b.*\n", self.file.readline(LINE_LIMIT))
+        found = re.match(rb"HTTP/1\.\d ([2-5]\d\d)\b", self._line())
         if not found:
             raise OSError("the answer is not HTTP")
         self.status, self.headers = int(found[1]), {}
-        for _ in range(100):
-            name, colon, value = str(self.file.readline(LINE_LIMIT), "latin-1").partition(":")
-            if not colon:
-                break
+        for _, line in zip(range(100), iter(self._line, b"")):
+            name, _, value = str(line, "latin-1").partition(":")
             self.headers[name.lower()] = value.strip()
 
-    def pieces(self, limit: float) -> Iterator[bytes]:
-        """The body as it comes, up to about `limit` bytes; OSError, ValueError where it is cut."""
+    def _line(self) -> bytes:
+        line: bytes = self.file.readline(LINE_LIMIT)
+        if not line.endswith(b"\n"):
+            raise OSError("the connection was cut")
+        return line.strip()
+
+    def pieces(self, limit: float = LINE_LIMIT) -> Iterator[bytes]:
+        """The body as it comes, up to about `limit` bytes."""
         chunked = "transfer-encoding" in self.headers
-        left = 0 if chunked else int(self.headers.get("content-length", -1))  # -1: to the end
-        while limit > 0:
-            if chunked and not left:  # a line's end, but for the first, and the next chunk's size
-                size = self.file.readline(99).strip() or self.file.readline(99)
-                left = int(size.partition(b";")[0], 16)
-            piece = self.file.read1(min(left, 65536))
-            if not piece:
-                if left > 0:
+        try:
+            left = 0 if chunked else int(self.headers.get("content-length", -1))  # -1: to the end
+            while limit > 0:
+                if chunked and not left:  # a line's end, but for the first; the next chunk's size
+                    left = int((self._line() or self._line()).partition(b";")[0], 16)
+                piece = self.file.read1(min(left, 65536))
+                if not piece and left > 0:
                     raise OSError("the connection was cut")
-                return
-            yield piece
-            left, limit = left - len(piece), limit - len(piece)
+                if not piece:
+                    return
+                yield piece
+                left, limit = left - len(piece), limit - len(piece)
+        except Exception as error:  # TLS closed by another thread: an AttributeError
+            if not self.closed:
+                raise self.failure(error) from None
 
     def __iter__(self) -> Iterator[Json]:
-        """Each event until the stream ends: cut, reset, silent for SILENCE, or closed."""
+        """Each event, however many: no more than a line is kept."""
         line = bytearray()
-        try:
-            for piece in self.pieces(float("inf")):
-                first, *more = piece.split(b"\n")
-                line += first[: LINE_LIMIT - len(line)]  # without its end it is no JSON
-                for rest in more:
-                    event = event_of(line)
-                    if event:
-                        yield event
-                    line = bytearray(rest)
-        except (OSError, ValueError, AttributeError):
-            return  # AttributeError: TLS closed by another thread in the middle of a read
+        for piece in self.pieces(NEVER):
+            first, *more = piece.split(b"\n")
+            line += first[: LINE_LIMIT - len(line)]  # without its end it is no JSON
+            for rest in more:
+                event = event_of(line)
+                if event:
+                    yield event
+                line = bytearray(rest)
 
     def close(self) -> None:
         """End the stream, from any thread."""
-        try:
+        self.closed = True
+        with contextlib.suppress(OSError):  # it had ended
             self.sock.shutdown(2)
-        except OSError:
-            return  # it had ended
 
 def credentials(pair: str, token: str = "", name: str = "Authorization") -> dict[str, str]:
     """The header for a token (Bearer) or for `user:password` (Basic); {} without either."""
@@ -967,11 +963,11 @@ class Inbox:
     """All that arrives on the topics for as long as a call waits, as one queue of events. A thread
     reads the stream and opens it again after a break; where that left a gap, `get` has it polled.
     `since` is the question's own push: ntfy gives exactly what came after it. `via` in an event is
-    the number of the request that brought it."""
+    when the request that brought it began. All times are of the monotonic clock."""
 
     def __init__(self, ntfy: Ntfy, topics: Sequence[str]) -> None:
         self.ntfy, self.topics, self.since = ntfy, list(topics), ""
-        self.requests, self.live, self.embedded = 0, False, False
+        self.live_since, self.embedded = NEVER, False
         self.refusal: Refused | None = None
         self.opened = threading.Event()  # the first `open` or the first refusal came
         self.events: queue.SimpleQueue[Json] = queue.SimpleQueue()
@@ -983,17 +979,16 @@ class Inbox:
     def get(self, seconds: float) -> Json | None:
         """The next message within `seconds`, else None."""
         if self._gap and self.since and time.monotonic() >= self._poll_at:
-            self._poll_at = float("inf")  # one at a time
+            self._poll_at = NEVER  # one at a time
             background(self._poll)
-        try:
+        with contextlib.suppress(queue.Empty):
             return self.events.get(timeout=max(0.001, seconds))
-        except queue.Empty:
-            return None
+        return None
 
-    def follow(self, push_id: str, opened: int) -> None:
-        """Bridge gaps from this push on; `opened`: `requests` before it, 0 if none was live."""
+    def follow(self, push_id: str, published: float) -> None:
+        """Bridge gaps from this push on: there is one unless the stream is live since before it."""
         self.since = push_id
-        self._gap = not self.live or self.requests != opened
+        self._gap = self.live_since > published
 
     def close(self) -> None:
         """End the thread."""
@@ -1006,7 +1001,10 @@ class Inbox:
         while not self._closed.is_set():
             began = time.monotonic()
             try:
-                self._take(self._streamed)
+                self._stream = stream = self.ntfy.stream(self.topics, self.since)
+                self.embedded = stream.headers.get("x-a4p") == "1"
+                if not self._closed.is_set():
+                    self._take(stream)
             except Refused as error:
                 if error.http == 403 and len(self.topics) == 2:
                     del self.topics[1]  # the question's topic may not be readable: a help only
@@ -1014,35 +1012,26 @@ class Inbox:
                 if error.http in (401, 403) or error.key in ("moved", "bad_tls"):
                     self.refusal = error
                 self.opened.set()
-            self.live, self._gap = False, True
+            self.live_since, self._gap = NEVER, True
             failures = 0 if time.monotonic() - began > 10 else failures + 1
             self._closed.wait(BACKOFF[min(failures, len(BACKOFF) - 1)])
 
-    def _streamed(self) -> Stream:
-        self._stream = stream = self.ntfy.stream(self.topics, self.since)
-        self.embedded = stream.headers.get("x-a4p") == "1"
-        if self._closed.is_set():
-            stream.close()
-        return stream
-
     def _poll(self) -> None:
-        self._gap = not self.live  # beside an open stream, one poll is enough
+        self._gap = self.live_since == NEVER  # beside an open stream, one poll is enough
         self._pause = min(self._pause * 1.2, POLL_SLOWEST) if self._gap else POLL_EVERY
         try:
-            self._take(lambda: self.ntfy.poll(self.topics, self.since))
+            self._take(self.ntfy.poll(self.topics, self.since))
         except Refused:
             self._gap, self._pause = True, min(self._pause * 2, POLL_SLOWEST)
         self._poll_at = time.monotonic() + self._pause
 
-    def _take(self, request: Callable[[], Iterable[Json]]) -> None:
-        """Queue the messages that one request brings; `open` stands at the start of streams."""
-        self.requests += 1
-        via = self.requests
-        for event in request():
+    def _take(self, stream: Stream) -> None:
+        """Queue the messages; `open` stands at the start of streams that are no poll."""
+        for event in stream:
             if event["event"] == "message":
-                self.events.put({**event, "via": via})
+                self.events.put({**event, "via": stream.began})
             elif event["event"] == "open":
-                self.live = True
+                self.live_since = time.monotonic()
                 self.opened.set()
 
 # === The push: what the phone shows =========================================
@@ -1254,7 +1243,7 @@ class Conversation:
             "text": question.text[:300], "since": time.time(), "deadline": push.deadline,
             "title": push.title, "closing": push.closing("lost")}, question.labels)
         push.tagged = len(self.pending.live()) > 1
-        live, self.requests = self.inbox.live, self.inbox.requests  # what these bring is live
+        self.published = time.monotonic()  # what requests before this bring is live
         body, ntfy = push.compose(), self.ntfy
         try:
             message = within(PUBLISH_WAIT - OPEN_WAIT, lambda: ntfy.publish(body), ntfy.server)
@@ -1265,10 +1254,10 @@ class Conversation:
             self._over("released")
             raise
         self.log.line(f"{push.id} {self.sender.agent} asks: {question.text}")
-        self.inbox.follow(message["id"], self.requests if live else 0)
+        self.inbox.follow(message["id"], self.published)
         subprocess.Popen  # noqa: B018 (imports it: for the receipt, while nobody is kept waiting)
         self.pushed_at = message["time"]  # the server's clock, whole seconds
-        self.replayed: set[int] = set()  # later requests that brought what is older
+        self.replayed: set[float] = set()  # later requests that brought what is older
         self.asked_back = ""
         outcome = self._wait()
         self._over(outcome.state, outcome.answer.joined() if outcome.answer else "")
@@ -1315,7 +1304,7 @@ class Conversation:
 
     def _kind(self, event: Json) -> str:
         """Whether a new event is "words", a "tap" on this question's push, or "" neither."""
-        if self.requests < event["via"] and event["time"] < self.pushed_at:
+        if self.published < event["via"] and event["time"] < self.pushed_at:
             self.replayed.add(event["via"])
         if event["id"] in self.seen or event.get("topic") not in self.inbox.topics:
             return ""
