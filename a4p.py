@@ -322,18 +322,13 @@ def seconds_of(text: str) -> float:
 
 # === State: the folder, the mode, the log, the config, what waits ===========
 
-class Out:
-    """The mode out: `until` (epoch seconds or None) and `wait` (seconds or None)."""
-
-    def __init__(self, until: int | None, wait: float | None) -> None:
-        self.until, self.wait = until, wait
-
 def home_dir() -> str:
     """$A4P_HOME as an absolute path, ~/.a4p where it is not set."""
     return os.path.abspath(os.environ.get("A4P_HOME") or os.path.expanduser("~/.a4p"))
 
-def read_out(home: str) -> Out | None:
-    """The mode out, or None at home. Whoever finds it past its end removes it."""
+def read_out(home: str) -> Json | None:
+    """The mode out: its `until` (epoch seconds or None) and `wait` (seconds or None), or None at
+    home. Whoever finds it past its end removes it."""
     path = os.path.join(home, "out")
     try:
         with open(path, "rb", opener=unblocked) as file:
@@ -347,7 +342,7 @@ def read_out(home: str) -> Out | None:
         remove(path)
         return None
     wait = float(second) if second.replace(b".", b"", 1).isdigit() else 0
-    return Out(until, wait if 1 <= wait <= WAIT_LIMIT else None)
+    return {"until": until, "wait": wait if 1 <= wait <= WAIT_LIMIT else None}
 
 def unblocked(path: str, flags: int) -> int:
     """An `opener`: a pipe without a writer is an empty file, and not a wait without end."""
@@ -568,11 +563,10 @@ class Pending:
 
     def dead(self) -> list[Json]:
         """The entries left by processes that are gone, each handed to one caller only."""
-        for name in [] if os.path.islink(self.taken) else list_dir(self.taken):  # else not ours
-            remove(f"{self.taken}/{name}", TAKEN_KEPT)
-        for name in list_dir(self.folder):
-            if name.endswith(".over"):
-                remove(f"{self.folder}/{name}", TAG_KEPT)
+        for folder, kept in ((self.folder, TAG_KEPT), (self.taken, TAKEN_KEPT)):
+            for name in [] if os.path.islink(folder) else list_dir(folder):  # a link is not ours
+                if not name.endswith(".json"):  # what is over, or a draft that was left
+                    remove(f"{folder}/{name}", kept)
         return [entry for entry in self.entries() if not entry["lives"] and self.drop(entry["tag"])]
 
     def take(self, event_id: str) -> bool:
@@ -1796,7 +1790,7 @@ def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
             text = f"{turn.text}\n\n{call.sender.place}"
             closings.append(Push(config, call.sender, turn).aside(text))
         return None
-    wait = config.reply_wait if turn else out and out.wait or config.timeout
+    wait = config.reply_wait if turn else out and out["wait"] or config.timeout
     end = time.monotonic() + WAIT_LIMIT  # for the whole call: below the hook's own timeout
     answers: list[Answer] = []
     with Conversation(state, call.sender, 0, closings.append, watch(call)) as talk:
@@ -2988,7 +2982,7 @@ class Mcp:
             Option(row["label"], "", row.get("priority", "medium"), row.get("danger", False))
             for row in options])
         outcome, out, config = Outcome("no_client"), read_out(state.home), state.config
-        seconds = out and out.wait or config.mcp_timeout
+        seconds = out and out["wait"] or config.mcp_timeout
         able = dig(self.client, "capabilities", "elicitation")
         forms = able == {} or dig(able, "form") is not None
         if config.topic and (out or not forms):
@@ -3421,10 +3415,10 @@ def print_json(value: Json, **form: Any) -> None:
     """JSON on stdout, one line of ASCII if `form` does not say otherwise."""
     show(json.dumps(value, **form))
 
-def tell_mode(options: Options, out: Out | None) -> None:
+def tell_mode(options: Options, out: Json | None) -> None:
     """Say whether questions go to the phone, and until when."""
-    if out and out.until:
-        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(out.until))
+    if out and out["until"]:
+        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(out["until"]))
         print(options.say("out", until=until))
     else:
         print(options.say("out_open" if out else "home"))
@@ -3437,7 +3431,6 @@ def cmd_out(options: Options) -> None:
     wait = seconds_of(options.wait) if options.wait else 0
     if wait > WAIT_LIMIT:
         raise UsageError("duration", value=options.wait)
-    make_dir(state.home)
     write_private(os.path.join(state.home, "out"), f"{until}\n{wait or ''}\n")
     sweep(state)
     tell_mode(options, read_out(state.home))
@@ -3471,9 +3464,8 @@ def cmd_status(options: Options) -> None:
     shown = ("id", "agent", "project", "text", "since", "deadline")
     waiting = [{key: entry.get(key) for key in shown} for entry in state.pending.live()]
     if options.json:
-        print_json({"mode": "out" if out else "home", "until": out and out.until,
-                    "wait": out and out.wait, "server": config.server, "topic": config.topic,
-                    "waiting": waiting})
+        print_json({"mode": "out" if out else "home", **(out or {"until": None, "wait": None}),
+                    "server": config.server, "topic": config.topic, "waiting": waiting})
         return
     tell_mode(options, out)
     if config.topic:

@@ -333,7 +333,7 @@ def mode(home: Path, text: str) -> tuple[int | None, float | None] | None:
     """What a file `out` with this text says: (until, wait), or None for home."""
     (home / "out").write_text(text)
     found = a4p.read_out(str(home))
-    return (found.until, found.wait) if found else None
+    return (found["until"], found["wait"]) if found else None
 
 
 @pytest.mark.parametrize(("text", "meant"), [
