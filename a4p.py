@@ -362,25 +362,18 @@ def list_dir(folder: str) -> list[str]:
     """The names in a folder; none where it is not there."""
     return [name for _, _, names in os.walk(folder) for name in names]
 
-def make_dir(path: str) -> None:
-    """The folder, 0700 where it is new; raises A4pError."""
-    try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise A4pError("home_write", file=path, detail=error.strerror) from None
-
 def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> bool:
     """Write atomically, 0600 under any umask, making the folder; raises A4pError. `place` puts the
     draft there: False where os.link finds that another was faster."""
-    make_dir(os.path.dirname(path))
     draft = f"{path}.{os.getpid()}.{random_id(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         with open(os.open(draft, flags, 0o600), "w", encoding="utf-8", newline="") as file:
             file.write(text)
         place(draft, path)
     except OSError as error:
-        if isinstance(error, FileExistsError) and place is os.link:
+        if place is os.link and os.path.lexists(path):
             return False
         raise A4pError("home_write", file=path, detail=error.strerror) from None
     finally:
@@ -2749,6 +2742,7 @@ class Server:
         self.url = "http://{}:{}".format(f"[{name}]" if ":" in name else name, self.port)
         try:
             if store:
+                os.makedirs(os.path.dirname(store), mode=0o700, exist_ok=True)
                 self._load()
         except OSError as error:
             raise A4pError("home_write", file=store, detail=error.strerror) from None
@@ -3697,7 +3691,6 @@ def cmd_serve(options: Options) -> None:
         state.config.save(serve_token=token)
     if not token and not is_loopback(host):
         raise UsageError("serve_token", address=host)
-    make_dir(state.home)
     on_signals(release)
     store = os.path.join(state.home, "serve.jsonl")
     with contextlib.suppress(Released), Server(
