@@ -350,17 +350,16 @@ def unblocked(path: str, flags: int) -> int:
 
 def remove(path: str, older: float = 0) -> bool:
     """Unlink what was changed over `older` seconds ago; True for the one caller that did it."""
-    try:
-        if older and time.time() - os.lstat(path).st_ctime <= older:
-            return False
-        os.unlink(path)
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError):
+        if not older or time.time() - os.lstat(path).st_ctime > older:
+            os.unlink(path)
+            return True
+    return False
 
 def list_dir(folder: str) -> list[str]:
     """The names in a folder; none where it is not there."""
-    return [name for _, _, names in os.walk(folder) for name in names]
+    _, folders, files = next(os.walk(folder), ("", [], []))
+    return folders + files
 
 def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> bool:
     """Write atomically, 0600 under any umask, making the folder; raises A4pError. `place` puts the
@@ -392,22 +391,20 @@ class Log:
         self.hidden: dict[str, str] = {}  # what never stands there: what stands in its place
 
     def line(self, text: str, *details: str) -> None:
-        """Add a line, `details` indented below it. A log that cannot be written is no error."""
+        """Add a line, `details` indented below it. A full disk must not cost an answer."""
         rows = [text, *details]
         for secret, shown in self.hidden.items():  # before a cut leaves a part of one
             rows = [row.replace(secret, shown) for row in rows]
         now = time.strftime("%Y-%m-%d %H:%M:%S ")
         entry = now + "\n    ".join(plain(row, 500) for row in rows) + "\n"
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-        try:
-            with os.fdopen(os.open(self.path, flags, 0o600), "a+b") as file:
-                file.write(entry.encode("utf-8", "replace"))
-                if file.tell() > LOG_LIMIT:
-                    file.seek(-LOG_LIMIT // 2, os.SEEK_END)
-                    kept = file.read().partition(b"\n")[2]
-                    write_private(self.path, str(kept, "utf-8", "replace"))
-        except (OSError, ValueError, A4pError):
-            return  # a full disk must not cost an answer
+        with contextlib.suppress(OSError, ValueError, A4pError), os.fdopen(
+                os.open(self.path, flags, 0o600), "a+b") as file:
+            file.write(entry.encode("utf-8", "replace"))
+            if file.tell() > LOG_LIMIT:
+                file.seek(-LOG_LIMIT // 2, os.SEEK_END)
+                kept = file.read().partition(b"\n")[2]
+                write_private(self.path, str(kept, "utf-8", "replace"))
 
     def failure(self, what: str, error: BaseException) -> None:
         """An unexpected error, with the traceback of the one being handled."""
@@ -490,12 +487,10 @@ def process_stamp(pid: int) -> str:
     if not os.path.exists("/proc/self/stat"):
         return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True,
                               text=True, timeout=5, check=False).stdout.strip()
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
         return "" if fields[0] in b"ZX" else fields[19].decode()  # the time of its start
-    except (OSError, IndexError):
-        return ""
+    return ""
 
 ENTRY_FORM = {**dict.fromkeys(("id", "tag", "title", "text", "stamp"), str), "closing": dict,
               "pid": int, "since": float, "deadline": float}
@@ -528,11 +523,10 @@ class Pending:
 
     def drop(self, tag: str) -> bool:
         """Take the entry away; True for the one caller that did it."""
-        try:
+        with contextlib.suppress(OSError):
             os.rename(f"{self.folder}/{tag}.json", f"{self.folder}/{tag}.over")
-        except OSError:
-            return False
-        return True
+            return True
+        return False
 
     def entries(self) -> list[Json]:
         """Every readable entry of this host, the oldest first; `lives`: so does its process."""
@@ -579,9 +573,9 @@ class State:
         """The config, read once; from then on the log hides its secrets."""
         if self._config is None:
             config = self._config = Config(self.home)
-            for key in ("token", "password", "reply_token", "serve_token"):
-                self.log.hidden[getattr(config, key) or "\0"] = "***"
-            self.log.hidden[config.topic or "\0"] = shorten(config.topic)
+            secrets = config.token, config.password, config.reply_token, config.serve_token
+            self.log.hidden = {**dict.fromkeys(filter(None, secrets), "***"),
+                               config.topic or "\0": shorten(config.topic)}
         return self._config
 
 def shorten(topic: str) -> str:
@@ -937,14 +931,13 @@ def encode(body: Json) -> bytes:
 
 def event_of(line: bytes | bytearray) -> Json | None:
     """The event on a line of a stream, None for anything without a usable id and time."""
-    try:
+    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
         event: Json = json.loads(line)
-        fits = (isinstance(event["event"], str) and isinstance(event["time"], int)
+        if (isinstance(event["event"], str) and isinstance(event["time"], int)
                 and isinstance(event.get("message", ""), str)  # else a 1 would be a choice
-                and re.fullmatch(EVENT_ID_FORM, event["id"]))
-        return event if fits else None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
+                and re.fullmatch(EVENT_ID_FORM, event["id"])):
+            return event
+    return None
 
 class Inbox:
     """All that arrives on the topics for as long as a call waits, as one queue of events. A thread
