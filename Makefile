@@ -1,13 +1,14 @@
 # make test: from nothing to green; make lint; make e2e: real agents, real browser.
 # make soak: a hook waits SECONDS (two hours) over 50 cut connections; memory and CPU.
 # make fuzz: samples mutated for SECONDS (ten minutes).
+# make coverage: what of a4p.py the tests run, in the processes of hooks and commands, too.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 RULES = --line-length 100 --target-version py39 --select E,F,W,B,I,UP,C4,SIM \
         --per-file-ignores 'tests/*:E501,tests/*:SIM117' --config 'src=[".", "tests", "tests/e2e"]'
 
-.PHONY: test lint e2e bench soak fuzz clean
+.PHONY: test lint e2e bench soak fuzz coverage clean
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest -q -n auto --doctest-modules a4p.py tests --ignore=tests/e2e --ignore=tests/bench.py
@@ -28,6 +29,13 @@ soak: $(VENV)/test
 
 fuzz: $(VENV)/test
 	$(BIN)/python tests/fuzz.py $(or $(SECONDS),600)
+
+coverage: $(VENV)/test
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'coverage>=7.10'
+	A4P_PYTHON=$(abspath $(BIN))/python COVERAGE_RCFILE=$(abspath tests/coverage.ini) $(BIN)/python -m coverage run \
+		-m pytest -q -n auto tests --ignore=tests/e2e --ignore=tests/bench.py
+	$(BIN)/python -m coverage combine -q --rcfile=tests/coverage.ini
+	$(BIN)/python -m coverage report --rcfile=tests/coverage.ini
 
 $(VENV)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -357,8 +357,8 @@ def remove(path: str, older: float = 0) -> bool:
     return False
 
 def list_dir(folder: str) -> list[str]:
-    """The names in a folder; none where it is not there."""
-    _, folders, files = next(os.walk(folder), ("", [], []))
+    """The names in a folder; none where it is not there, or another's, which we must not empty."""
+    _, folders, files = next(os.walk("" if os.path.islink(folder) else folder), ("", [], []))
     return folders + files
 
 def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> bool:
@@ -551,7 +551,7 @@ class Pending:
     def dead(self) -> list[Json]:
         """The entries left by processes that are gone, each handed to one caller only."""
         for folder, kept in ((self.folder, TAG_KEPT), (self.taken, TAKEN_KEPT)):
-            for name in [] if os.path.islink(folder) else list_dir(folder):  # a link is not ours
+            for name in list_dir(folder):
                 if not name.endswith(".json"):  # what is over, or a draft that was left
                     remove(f"{folder}/{name}", kept)
         return [entry for entry in self.entries() if not entry["lives"] and self.drop(entry["tag"])]
@@ -3301,8 +3301,8 @@ def check_way(state: State) -> Iterator[Finding]:
     config, ntfy, probe = need_topic(state), Ntfy(state.config), "q" + random_id(10)
     roots = ssl.get_default_verify_paths()
     yield judge(config.server[:5] == "http:" or os.name == "nt" or roots.cafile
-                or list_dir(roots.capath or "") or os.path.exists(SPARE_ROOTS),
-                "d_roots", "failure", file=SPARE_ROOTS)
+                or list_dir(os.path.realpath(roots.capath or "/none"))  # Debian's is a link
+                or os.path.exists(SPARE_ROOTS), "d_roots", "failure", file=SPARE_ROOTS)
     proxy = ntfy.proxy.rpartition("@")[2]
     yield judge(True, "d_proxy" if proxy else "", proxy=proxy)
     topics = [config.topic + REPLY_SUFFIX, config.topic]

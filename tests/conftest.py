@@ -19,6 +19,9 @@ import a4p  # noqa: E402
 import fixtures  # noqa: E402
 from homes import A4P  # noqa: E402
 
+if {"A4P_PYTHON", "PYTEST_XDIST_WORKER"} <= set(os.environ):  # `make coverage`
+    sys.executable = str(HERE / "covered.sh")
+
 SOON = 15.0  # seconds: the longest that anything may take that should be immediate
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -85,21 +84,14 @@ def test_a_waiting_question_survives_any_line_of_a_stream(data: bytes) -> None:
     fuzz.line(data)
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[fuzz.Served]:
-    """One server for all requests; at its end no thread may be left."""
+def test_bytes_on_a_socket_are_answered_or_the_connection_closed_and_no_thread_is_left() -> None:
     with fuzz.Served() as served:
-        yield served
+        @settings(STEADY, max_examples=40)
+        @given(mutations("http") | st.binary(max_size=60))
+        def check(data: bytes) -> None:
+            served.check(data)
 
-
-def test_bytes_on_a_socket_are_answered_or_the_connection_closed(served: fuzz.Served) -> None:
-    @settings(STEADY, max_examples=40)
-    @given(mutations("http") | st.binary(max_size=60))
-    def check(data: bytes) -> None:
-        served.check(data)
-
-    check()
-    served.settle()
+        check()
 
 
 # --- what was found, each kind once -----------------------------------------

@@ -202,15 +202,20 @@ def test_a_config_that_is_a_link_is_replaced_and_what_it_led_to_is_left(tmp_path
 
 
 @pytest.mark.parametrize("name", ["taken", "pending"])
-def test_only_a_folder_of_our_own_is_emptied(tmp_path: Path, name: str) -> None:
+def test_only_a_folder_of_our_own_is_emptied(
+        tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(a4p, "TAKEN_KEPT", 1e-9)  # whatever is there is old
+    monkeypatch.setattr(a4p, "TAG_KEPT", 1e-9)
     home, target = tmp_path / "home", tmp_path / "documents"
-    write_config(home)
-    target.mkdir()
-    for file in ("letter", "game.over"):
-        (target / file).write_text("precious")
-        os.utime(target / file, (1, 1))
+    for folder in (target, home / name):
+        folder.mkdir(parents=True)
+        for file in ("letter", "game.over"):
+            (folder / file).write_text("precious")
+    a4p.State(str(home)).pending.dead()
+    assert not (home / name / "game.over").exists()
+    (home / name).rename(tmp_path / "old")
     (home / name).symlink_to(target)
-    assert run(home, "status").returncode == 0
+    a4p.State(str(home)).pending.dead()
     assert sorted(os.listdir(target)) == ["game.over", "letter"]
 
 
@@ -355,9 +360,10 @@ def test_a_reply_that_looks_like_a_hook_s_output_is_words(
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    """A server whose threads have all ended at the end."""
-    with Served() as served:
-        yield served
+    """A server for all of these requests."""
+    served = Served()
+    yield served
+    served.server.__exit__()
 
 
 POST = b"POST /t HTTP/1.1\r\nHost: localhost\r\n"
@@ -398,17 +404,17 @@ def test_a_path_that_is_no_topic_leads_nowhere(served: Served, path: bytes) -> N
     assert answer[9:12] in (b"404", b"400") and b"\nX-Injected" not in answer
 
 
-def test_clients_that_leave_in_the_middle_leave_no_thread(served: Served) -> None:
-    for start in (b"", b"G", b"GET /t/json HTTP/1.1\r\nHost: localhost\r\n\r\n", POST,
-                  POST + b"Content-Length: 900\r\n\r\nx", CHUNKED + b"5\r\na",
-                  b"GET /t/sse HTTP/1.1\r\nHost: localhost\r\n\r\n" + SECOND):
-        for reset in (False, True):
-            sock = socket.create_connection(("127.0.0.1", served.server.port), 5)
-            sock.sendall(start)
-            if reset:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            sock.close()
-    served.settle()
+def test_clients_that_leave_in_the_middle_leave_no_thread() -> None:
+    with Served() as served:
+        for start in (b"", b"G", b"GET /t/json HTTP/1.1\r\nHost: localhost\r\n\r\n", POST,
+                      POST + b"Content-Length: 900\r\n\r\nx", CHUNKED + b"5\r\na",
+                      b"GET /t/sse HTTP/1.1\r\nHost: localhost\r\n\r\n" + SECOND):
+            for reset in (False, True):
+                sock = socket.create_connection(("127.0.0.1", served.server.port), 5)
+                sock.sendall(start)
+                if reset:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                sock.close()
     assert served.log == []
 
 
