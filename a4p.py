@@ -76,6 +76,7 @@ POLL_EVERY, POLL_SLOWEST = 5.0, 30.0  # seconds; ntfy refills one request in 5
 BACKOFF = (0.3, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between attempts to open a stream
 TEST_WAIT = 120.0  # seconds for the answer to setup's question
 TICK = 0.25  # seconds between looks at the registry, the transcript and the agent
+NEVER = float("inf")  # where a time or a limit is meant
 
 STDIN_LIMIT, STDIN_WAIT = 10_000_000, 10.0  # bytes of one hook call, seconds for it to arrive
 LINE_LIMIT = 1 << 20  # bytes of one line of a stream
@@ -321,32 +322,27 @@ def seconds_of(text: str) -> float:
 
 # === State: the folder, the mode, the log, the config, what waits ===========
 
-class Out:
-    """The mode out: `until` (epoch seconds or None) and `wait` (seconds or None)."""
-
-    def __init__(self, until: int | None, wait: float | None) -> None:
-        self.until, self.wait = until, wait
-
 def home_dir() -> str:
     """$A4P_HOME as an absolute path, ~/.a4p where it is not set."""
     return os.path.abspath(os.environ.get("A4P_HOME") or os.path.expanduser("~/.a4p"))
 
-def read_out(home: str) -> Out | None:
-    """The mode out, or None at home. Whoever finds it past its end removes it."""
+def read_out(home: str) -> Json | None:
+    """The mode out: its `until` (epoch seconds or None) and `wait` (seconds or None), or None at
+    home. Whoever finds it past its end removes it."""
     path = os.path.join(home, "out")
     try:
-        with open(path, encoding="utf-8", errors="replace", opener=unblocked) as file:
+        with open(path, "rb", opener=unblocked) as file:
             first, second = file.readline(64).strip(), file.readline(64).strip()
     except OSError:
         return None
-    if first and not (first.isascii() and first.isdigit()):
+    if first and not first.isdigit():
         return None  # not ours: fail towards the terminal
     until = min(int(first), 253_402_300_799) if first else None  # the year 9999 is for ever
     if until is not None and until <= time.time():
         remove(path)
         return None
-    wait = float(second) if second.replace(".", "", 1).isdecimal() else 0
-    return Out(until, wait if 1 <= wait <= WAIT_LIMIT else None)
+    wait = float(second) if second.replace(b".", b"", 1).isdigit() else 0
+    return {"until": until, "wait": wait if 1 <= wait <= WAIT_LIMIT else None}
 
 def unblocked(path: str, flags: int) -> int:
     """An `opener`: a pipe without a writer is an empty file, and not a wait without end."""
@@ -354,37 +350,29 @@ def unblocked(path: str, flags: int) -> int:
 
 def remove(path: str, older: float = 0) -> bool:
     """Unlink what was changed over `older` seconds ago; True for the one caller that did it."""
-    try:
-        if older and time.time() - os.lstat(path).st_ctime <= older:
-            return False
-        os.unlink(path)
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError):
+        if not older or time.time() - os.lstat(path).st_ctime > older:
+            os.unlink(path)
+            return True
+    return False
 
 def list_dir(folder: str) -> list[str]:
-    """The files in a folder; none where it is not there, or another's, which we must not empty."""
-    return [] if os.path.islink(folder) else next(os.walk(folder), ("", [], []))[2]
-
-def make_dir(path: str) -> None:
-    """The folder, 0700 where it is new; raises A4pError."""
-    try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise A4pError("home_write", file=path, detail=error.strerror) from None
+    """The names in a folder; none where it is not there, or another's, which we must not empty."""
+    _, folders, files = next(os.walk("" if os.path.islink(folder) else folder), ("", [], []))
+    return folders + files
 
 def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> bool:
     """Write atomically, 0600 under any umask, making the folder; raises A4pError. `place` puts the
     draft there: False where os.link finds that another was faster."""
-    make_dir(os.path.dirname(path))
     draft = f"{path}.{os.getpid()}.{random_id(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         with open(os.open(draft, flags, 0o600), "w", encoding="utf-8", newline="") as file:
             file.write(text)
         place(draft, path)
     except OSError as error:
-        if isinstance(error, FileExistsError) and place is os.link:
+        if place is os.link and os.path.lexists(path):
             return False
         raise A4pError("home_write", file=path, detail=error.strerror) from None
     finally:
@@ -403,22 +391,20 @@ class Log:
         self.hidden: dict[str, str] = {}  # what never stands there: what stands in its place
 
     def line(self, text: str, *details: str) -> None:
-        """Add a line, `details` indented below it. A log that cannot be written is no error."""
+        """Add a line, `details` indented below it. A full disk must not cost an answer."""
         rows = [text, *details]
         for secret, shown in self.hidden.items():  # before a cut leaves a part of one
             rows = [row.replace(secret, shown) for row in rows]
         now = time.strftime("%Y-%m-%d %H:%M:%S ")
         entry = now + "\n    ".join(plain(row, 500) for row in rows) + "\n"
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-        try:
-            with os.fdopen(os.open(self.path, flags, 0o600), "a+b") as file:
-                file.write(entry.encode("utf-8", "replace"))
-                if file.tell() > LOG_LIMIT:
-                    file.seek(-LOG_LIMIT // 2, os.SEEK_END)
-                    kept = file.read().partition(b"\n")[2]
-                    write_private(self.path, str(kept, "utf-8", "replace"))
-        except (OSError, ValueError, A4pError):
-            return  # a full disk must not cost an answer
+        with contextlib.suppress(OSError, ValueError, A4pError), os.fdopen(
+                os.open(self.path, flags, 0o600), "a+b") as file:
+            file.write(entry.encode("utf-8", "replace"))
+            if file.tell() > LOG_LIMIT:
+                file.seek(-LOG_LIMIT // 2, os.SEEK_END)
+                kept = file.read().partition(b"\n")[2]
+                write_private(self.path, str(kept, "utf-8", "replace"))
 
     def failure(self, what: str, error: BaseException) -> None:
         """The error being handled: one of a4p's own in words, another with its traceback."""
@@ -501,17 +487,16 @@ def process_stamp(pid: int) -> str:
     """What tells this process from a later one of the same pid; "" when it is gone."""
     if sys.platform == "win32":
         return "?"  # os.kill(pid, 0) would send Ctrl-C there
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return "" if fields[0] in (b"Z", b"X") else fields[19].decode()  # the time of its start
-    except (OSError, IndexError):
-        if os.path.exists("/proc/self/stat"):
-            return ""
-    return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True,
-                          timeout=5, check=False).stdout.strip()
+    if not os.path.exists("/proc/self/stat"):
+        return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True,
+                              text=True, timeout=5, check=False).stdout.strip()
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+        return "" if fields[0] in b"ZX" else fields[19].decode()  # the time of its start
+    return ""
 
-ENTRY_FORM = {"id": str, "title": str, "text": str, "closing": dict}
+ENTRY_FORM = {**dict.fromkeys(("id", "tag", "title", "text", "stamp"), str), "closing": dict,
+              "pid": int, "since": float, "deadline": float}
 
 class Pending:
     """`pending/`: one small file for each question that waits now, on this host. Making it claims
@@ -527,31 +512,24 @@ class Pending:
         avoided = {name.partition(".")[0] for name in list_dir(self.folder)}
         avoided |= {fold(label)[:length] for label in labels for length in (2, 3)}
         entry.update(pid=os.getpid(), stamp=process_stamp(os.getpid()), host=socket.gethostname())
-        turn = 0
-        while True:
-            turn += 1
-            letter, *rest = os.urandom(2 if turn <= 10 else 3)
+        turn, tag = 0, ""
+        while not tag or (tag in avoided and turn < 20) or not write_private(
+                f"{self.folder}/{tag}.json", json.dumps({**entry, "tag": tag}), os.link):
+            letter, *rest = os.urandom(2 if turn < 10 else 3)
             tag = TAG_LETTERS[letter % len(TAG_LETTERS)] + "".join(str(2 + n % 8) for n in rest)
-            text = json.dumps({**entry, "tag": tag})
-            if (tag not in avoided or turn > 20) and write_private(
-                    f"{self.folder}/{tag}.json", text, os.link):
-                return tag
+            turn += 1
+        return tag
 
-    def waits(self, tag: str) -> bool:
-        """Whether the entry is still there: `home` takes it away."""
-        return os.path.exists(f"{self.folder}/{tag}.json")
+    def has(self, name: str) -> bool:
+        """Whether TAG.json still waits (`home` takes it away), or TAG.over ended lately."""
+        return os.path.exists(f"{self.folder}/{name}")
 
     def drop(self, tag: str) -> bool:
         """Take the entry away; True for the one caller that did it."""
-        try:
+        with contextlib.suppress(OSError):
             os.rename(f"{self.folder}/{tag}.json", f"{self.folder}/{tag}.over")
-        except OSError:
-            return False
-        return True
-
-    def over(self, tag: str) -> bool:
-        """Whether a question of this tag ended lately."""
-        return os.path.exists(f"{self.folder}/{tag}.over")
+            return True
+        return False
 
     def entries(self) -> list[Json]:
         """Every readable entry of this host, the oldest first; `lives`: so does its process."""
@@ -561,11 +539,10 @@ class Pending:
                 with open(f"{self.folder}/{name}", encoding="utf-8", opener=unblocked) as file:
                     entry = json.loads(file.read(100_000))
                 fits = all(isinstance(entry[key], kind) for key, kind in ENTRY_FORM.items())
-                fits = fits and abs(entry["deadline"]) < 1e12
-                if fits and (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()):
-                    stamp = process_stamp(int(entry["pid"]))
-                    found.append({**entry, "since": float(entry["since"]),
-                                  "lives": bool(stamp) and stamp == entry["stamp"]})
+                if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()) and (
+                        fits and abs(entry["deadline"]) < 1e12):  # neither nan nor inf
+                    stamp = process_stamp(entry["pid"])
+                    found.append({**entry, "lives": entry["stamp"] == stamp != ""})
             except (OSError, *MALFORMED):
                 continue  # going away just now, or not ours
         return sorted(found, key=lambda entry: (entry["since"], entry["tag"]))
@@ -576,11 +553,10 @@ class Pending:
 
     def dead(self) -> list[Json]:
         """The entries left by processes that are gone, each handed to one caller only."""
-        for name in list_dir(self.taken):
-            remove(f"{self.taken}/{name}", TAKEN_KEPT)
-        for name in list_dir(self.folder):
-            if name.endswith(".over"):
-                remove(f"{self.folder}/{name}", TAG_KEPT)
+        for folder, kept in ((self.folder, TAG_KEPT), (self.taken, TAKEN_KEPT)):
+            for name in list_dir(folder):
+                if not name.endswith(".json"):  # what is over, or a draft that was left
+                    remove(f"{folder}/{name}", kept)
         return [entry for entry in self.entries() if not entry["lives"] and self.drop(entry["tag"])]
 
     def take(self, event_id: str) -> bool:
@@ -600,9 +576,9 @@ class State:
         """The config, read once; from then on the log hides its secrets."""
         if self._config is None:
             config = self._config = Config(self.home)
-            for key in ("token", "password", "reply_token", "serve_token"):
-                self.log.hidden[getattr(config, key) or "\0"] = "***"
-            self.log.hidden[config.topic or "\0"] = shorten(config.topic)
+            secrets = config.token, config.password, config.reply_token, config.serve_token
+            self.log.hidden = {**dict.fromkeys(filter(None, secrets), "***"),
+                               config.topic or "\0": shorten(config.topic)}
         return self._config
 
 def shorten(topic: str) -> str:
@@ -633,23 +609,38 @@ class Question:
         self.multi = multi and bool(options)
         self.words = words or not options
         self.lettered = any(mark_of(label, NUMBER) for label in self.labels)
-
-    @property
-    def marks(self) -> list[str]:
-        """What stands before each option: 1, 2, 3; letters where a label reads as a number."""
-        if self.hint:
-            return []
-        if not self.lettered:
-            return [str(number) for number in range(1, len(self.options) + 1)]
-        labels = {form for label in self.labels for form in (fold(label), mark_of(label, LETTER))}
-        letters = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c.lower() not in labels]
-        more = [f"{(letters or ['A'])[0]}{n}" for n in range(1, 60)]
-        return (letters + more)[: len(self.options)]
+        taken = {form for label in self.labels for form in (fold(label), mark_of(label, LETTER))}
+        letters = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c.lower() not in taken]
+        marks = [(letters or ["A"])[0] + str(n) for n in range(1, 60)]
+        marks = letters + marks if self.lettered else list(map(str, range(1, len(options) + 1)))
+        self.marks = [] if self.hint else marks[: len(options)]  # what stands before each option
 
     def read(self, reply: str) -> Answer | None:
-        """What a reply means; None for what is to be asked back, as are words if none may be."""
-        answer = interpret(reply, self)
-        return answer if answer and (self.words or not answer.text) else None
+        """What a reply means: labels, places on the list, or the person's own words, which may
+        follow where several may be chosen; None for what is asked back, as words that may not be.
+
+        >>> q = Question("", "", "", [Option("a1"), Option("b1"), Option("c1")], multi=True)
+        >>> q.read("1、3"), q.read("B1, c1"), q.read("2: but later")
+        (Answer(['a1', 'c1'], ''), Answer(['b1', 'c1'], ''), Answer(['b1'], 'but later'))
+        """
+        found, words, labels = [label_of(reply, self.labels)], "", self.labels
+        if None in found and self.multi:
+            parts = re.split("[,，、;；\n]", reply, maxsplit=99)
+            found = [label_of(part, labels) for part in parts]
+        if None in found:
+            reply, form = reply.strip(), LETTER if self.lettered else NUMBER
+            marks, words = leading_marks(fold(reply), form)
+            if self.multi and (words or not marks):  # the words come along as they were typed
+                marks, words = leading_marks(reply, form)
+            places = dict(zip(map(str.lower, self.marks), labels))
+            found = [places.get(mark) for mark in marks]
+            single = len(found) == 1 and not words and (None not in found or form == NUMBER)
+            several = self.multi and found and not (words and None in found)
+            if not labels or not (single or several):
+                found, words = [], reply
+        if None in found or (words and not self.words):
+            return None
+        return Answer([one for one in labels if one in found], words)
 
 class Approval(Question):
     """A request for permission: the first option allows, the last denies, one between allows
@@ -739,33 +730,6 @@ def label_of(text: str, labels: Sequence[str]) -> str | None:
             return same[0]
     return None
 
-def interpret(reply: str, question: Question) -> Answer | None:
-    """What a reply text means: labels, places on the list, or the person's own words; None for a
-    number that the list does not have. Where several may be chosen, words may follow.
-
-    >>> q = Question("", "", "", [Option("a1"), Option("b1"), Option("c1")], multi=True)
-    >>> interpret("1、3", q), interpret("B1, c1", q), interpret("2: but later", q)
-    (Answer(['a1', 'c1'], ''), Answer(['b1', 'c1'], ''), Answer(['b1'], 'but later'))
-    """
-    labels, multi, words = question.labels, question.multi, ""
-    found = [label_of(reply, labels)]
-    reply = reply.strip()
-    if None in found and multi:
-        parts = re.split("[,，、;；\n]", reply, maxsplit=99)
-        found = [label_of(part.strip(), labels) for part in parts]
-    if None in found:
-        form = LETTER if question.lettered else NUMBER
-        marks, words = leading_marks(fold(reply), form)
-        if multi and (words or not marks):  # the words come along as they were typed
-            marks, words = leading_marks(reply, form)
-        places = dict(zip(map(str.lower, question.marks), labels))
-        found = [places.get(mark) for mark in marks]
-        single = len(found) == 1 and not words and (None not in found or form == NUMBER)
-        several = multi and found and not (words and None in found)
-        if not labels or not (single or several):
-            return Answer([], reply)
-    return None if None in found else Answer([one for one in labels if one in found], words)
-
 # === The ntfy client ========================================================
 
 def is_loopback(host: str) -> bool:
@@ -815,36 +779,28 @@ class Ntfy:
 
     def publish(self, body: Json) -> Json:
         """Publish JSON to the server's root; returns the message as the server stored it."""
-        message = event_of(self._read("POST", "/", encode(body)))
+        message = event_of(b"".join(self.open("POST", "/", encode(body)).pieces()))
         if message and message["event"] == "message" and message.get("topic") == body["topic"]:
             return message
         raise Refused("no_ntfy", 200, server=self.server)  # a captive portal, a proxy's page
 
     def delete(self, topic: str, sequence_id: str) -> None:
         """Take a push off the phone; servers older than ntfy 2.16 refuse it."""
-        self._read("DELETE", f"/{topic}/{sequence_id}")
+        self.open("DELETE", f"/{topic}/{sequence_id}")
 
-    def poll(self, topics: Sequence[str], since: str) -> list[Json]:
+    def poll(self, topics: Sequence[str], since: str) -> Stream:
         """The cached messages after `since` (an id, or epoch seconds)."""
-        found = self._read("GET", f"/{','.join(topics)}/json?poll=1&since={since}")
-        return list(filter(None, map(event_of, found.split(b"\n"))))
+        return self.open("GET", f"/{','.join(topics)}/json?poll=1&since={since}")
 
     def fetch(self, url: str) -> bytes:
         """An attachment of this server."""
         if not re.fullmatch(re.escape(self.server) + r"/file/[-.\w]+", url, re.A):
             raise Refused("no_ntfy", server=self.server)
-        return self._read("GET", url[len(self.server):])
+        return b"".join(self.open("GET", url[len(self.server):]).pieces())
 
     def stream(self, topics: Sequence[str], since: str = "") -> Stream:
         """An open stream on `topics`; what came after the event `since`, too."""
         return self.open("GET", f"/{','.join(topics)}/json?since={since or 'none'}", idle=SILENCE)
-
-    def _read(self, method: str, path: str, body: bytes = b"") -> bytes:
-        response = self.open(method, path, body)
-        try:
-            return b"".join(response.pieces(LINE_LIMIT * 10))
-        except Exception as error:
-            raise self._failure(error) from None
 
     def open(self, method: str, path: str, body: bytes = b"",
              idle: float = CONNECT_WAIT) -> Stream:
@@ -854,7 +810,7 @@ class Ntfy:
             with sock:  # the response holds it open
                 sock.settimeout(idle)
                 headers = {**self.headers, **login, "Content-Length": len(body)}
-                response = Stream(sock, f"{method} {start}{path}", headers, body)
+                response = Stream(sock, self._failure, f"{method} {start}{path}", headers, body)
         except Exception as error:
             raise self._failure(error) from None
         if response.status != 200:
@@ -863,22 +819,21 @@ class Ntfy:
 
     def _connect(self) -> tuple[Any, str, Json]:
         """A connection, and the start of every path and the login of a request on it."""
-        proxy = self.proxy
-        via = urllib_parse.urlsplit(proxy if "://" in proxy else "//" + proxy)
+        via = urllib_parse.urlsplit(self.proxy if "://" in self.proxy else "//" + self.proxy)
         login = credentials(urllib_parse.unquote(f"{via.username or ''}:{via.password or ''}"),
                             name="Proxy-Authorization")
         secure, host = self.url.scheme == "https", self.url.hostname or ""
         port = self.url.port or (443 if secure else 80)
-        to, at = (via.hostname or "", via.port or 80) if proxy else (host, port)
+        to, at = (via.hostname or "", via.port or 80) if self.proxy else (host, port)
         known: Any = to.encode() if to.isascii() else to  # a str loads the codec for IDNA, 1 MB
         sock: Any = socket.create_connection((known, at), CONNECT_WAIT)
         if not secure:
-            return sock, self.server if proxy else self.url.path, login
-        if proxy:
-            there = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            status = Stream(sock, "CONNECT " + there, {"Host": there, **login}).status
-            if status != 200:
-                raise OSError(f"the proxy answers HTTP {status}")
+            return sock, self.server if self.proxy else self.url.path, login
+        if self.proxy:
+            there = self.url.netloc if self.url.port else self.url.netloc + ":443"
+            found = Stream(sock, self._failure, "CONNECT " + there, {"Host": there, **login})
+            if found.status != 200:
+                raise OSError(f"the proxy answers HTTP {found.status}")
         context = ssl.create_default_context()
         if os.path.exists(SPARE_ROOTS) and not context.cert_store_stats()["x509_ca"]:
             context.load_verify_locations(SPARE_ROOTS)
@@ -886,12 +841,10 @@ class Ntfy:
 
     def _failure(self, error: Exception) -> Refused:
         unproven = getattr(error, "verify_message", "")  # ssl.SSLCertVerificationError has it
-        if unproven:
-            return Refused("bad_tls", server=self.server, detail=plain(unproven))
-        if isinstance(error, TimeoutError) or "timed out" in str(error):
-            return Refused("slow_network", server=self.server, seconds=int(CONNECT_WAIT))
-        detail = plain(getattr(error, "strerror", "") or str(error) or type(error).__name__)
-        return Refused("no_network", server=self.server, detail=detail)
+        slow = isinstance(error, TimeoutError) or "timed out" in str(error)
+        detail = unproven or getattr(error, "strerror", "") or str(error) or type(error).__name__
+        return Refused("bad_tls" if unproven else "slow_network" if slow else "no_network",
+                       server=self.server, seconds=int(CONNECT_WAIT), detail=plain(detail))
 
     def _refusal(self, response: Stream) -> Refused:
         http = response.status
@@ -899,7 +852,7 @@ class Ntfy:
             there = response.headers.get("location", "?").partition("?")[0].split("/")
             return Refused("moved", http, server=self.server, to=plain("/".join(there[:3]) or "?"))
         try:
-            found = json.loads(b"".join(response.pieces(LINE_LIMIT)))
+            found = json.loads(b"".join(response.pieces()))
             secret = self.headers.get("Authorization", " \0").split(" ")[1]  # it may be repeated
             code, detail = int(found["code"]), plain(str(found["error"]).replace(secret, "***"))
         except Exception:  # no JSON of ntfy's, or the connection ended
@@ -909,59 +862,65 @@ class Ntfy:
 
 class Stream:
     """The answer to one request: `status`, `headers` (names in small letters), and the body, in
-    pieces or as events. The connection ends with the last reference to it."""
+    pieces or as events. Where it is cut, reset or silent, reading raises what `failure` makes of
+    that, but not after `close`. The connection ends with the last reference to it."""
 
-    def __init__(self, sock: Any, start: str, headers: Json, body: bytes = b"") -> None:
+    def __init__(self, sock: Any, failure: Callable[[Exception], Refused], start: str,
+                 headers: Json, body: bytes = b"") -> None:
+        self.failure, self.began, self.closed = failure, time.monotonic(), False
         rows = [f"{start} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         sock.sendall("\r\n".join([*rows, "", ""]).encode() + body)
         self.sock, self.file = sock, sock.makefile("rb")
-        found = re.match(rb"HTTP/1\.\d ([2-5]\d\d)\b.*\n", self.file.readline(LINE_LIMIT))
+        found = re.match(rb"HTTP/1\.\d ([2-5]\d\d)\b", self._line())
         if not found:
             raise OSError("the answer is not HTTP")
         self.status, self.headers = int(found[1]), {}
-        for _ in range(100):
-            name, colon, value = str(self.file.readline(LINE_LIMIT), "latin-1").partition(":")
-            if not colon:
-                break
+        for _, line in zip(range(100), iter(self._line, b"")):
+            name, _, value = str(line, "latin-1").partition(":")
             self.headers[name.lower()] = value.strip()
 
-    def pieces(self, limit: float) -> Iterator[bytes]:
-        """The body as it comes, up to about `limit` bytes; OSError, ValueError where it is cut."""
+    def _line(self) -> bytes:
+        line: bytes = self.file.readline(LINE_LIMIT)
+        if not line.endswith(b"\n"):
+            raise OSError("the connection was cut")
+        return line.strip()
+
+    def pieces(self, limit: float = LINE_LIMIT) -> Iterator[bytes]:
+        """The body as it comes, up to about `limit` bytes."""
         chunked = "transfer-encoding" in self.headers
-        left = 0 if chunked else int(self.headers.get("content-length", -1))  # -1: to the end
-        while limit > 0:
-            if chunked and not left:  # a line's end, but for the first, and the next chunk's size
-                size = self.file.readline(99).strip() or self.file.readline(99)
-                left = int(size.partition(b";")[0], 16)
-            piece = self.file.read1(min(left, 65536))
-            if not piece:
-                if left > 0:
+        try:
+            left = 0 if chunked else int(self.headers.get("content-length", -1))  # -1: to the end
+            while limit > 0:
+                if chunked and not left:  # a line's end, but for the first; the next chunk's size
+                    left = int((self._line() or self._line()).partition(b";")[0], 16)
+                piece = self.file.read1(min(left, 65536))
+                if not piece and left > 0:
                     raise OSError("the connection was cut")
-                return
-            yield piece
-            left, limit = left - len(piece), limit - len(piece)
+                if not piece:
+                    return
+                yield piece
+                left, limit = left - len(piece), limit - len(piece)
+        except Exception as error:  # TLS closed by another thread: an AttributeError
+            if not self.closed:
+                raise self.failure(error) from None
 
     def __iter__(self) -> Iterator[Json]:
-        """Each event until the stream ends: cut, reset, silent for SILENCE, or closed."""
+        """Each event, however many: no more than a line is kept."""
         line = bytearray()
-        try:
-            for piece in self.pieces(float("inf")):
-                first, *more = piece.split(b"\n")
-                line += first[: LINE_LIMIT - len(line)]  # without its end it is no JSON
-                for rest in more:
-                    event = event_of(line)
-                    if event:
-                        yield event
-                    line = bytearray(rest)
-        except (OSError, ValueError, AttributeError):
-            return  # AttributeError: TLS closed by another thread in the middle of a read
+        for piece in self.pieces(NEVER):
+            first, *more = piece.split(b"\n")
+            line += first[: LINE_LIMIT - len(line)]  # without its end it is no JSON
+            for rest in more:
+                event = event_of(line)
+                if event:
+                    yield event
+                line = bytearray(rest)
 
     def close(self) -> None:
         """End the stream, from any thread."""
-        try:
+        self.closed = True
+        with contextlib.suppress(OSError):  # it had ended
             self.sock.shutdown(2)
-        except OSError:
-            return  # it had ended
 
 def credentials(pair: str, token: str = "", name: str = "Authorization") -> dict[str, str]:
     """The header for a token (Bearer) or for `user:password` (Basic); {} without either."""
@@ -975,24 +934,23 @@ def encode(body: Json) -> bytes:
 
 def event_of(line: bytes | bytearray) -> Json | None:
     """The event on a line of a stream, None for anything without a usable id and time."""
-    try:
+    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
         event: Json = json.loads(line)
-        fits = (isinstance(event["event"], str) and isinstance(event["time"], int)
+        if (isinstance(event["event"], str) and isinstance(event["time"], int)
                 and isinstance(event.get("message", ""), str)  # else a 1 would be a choice
-                and re.fullmatch(EVENT_ID_FORM, event["id"]))
-        return event if fits else None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
+                and re.fullmatch(EVENT_ID_FORM, event["id"])):
+            return event
+    return None
 
 class Inbox:
     """All that arrives on the topics for as long as a call waits, as one queue of events. A thread
     reads the stream and opens it again after a break; where that left a gap, `get` has it polled.
     `since` is the question's own push: ntfy gives exactly what came after it. `via` in an event is
-    the number of the request that brought it."""
+    when the request that brought it began. All times are of the monotonic clock."""
 
     def __init__(self, ntfy: Ntfy, topics: Sequence[str]) -> None:
         self.ntfy, self.topics, self.since = ntfy, list(topics), ""
-        self.requests, self.live, self.embedded = 0, False, False
+        self.live_since, self.embedded = NEVER, False
         self.refusal: Refused | None = None
         self.opened = threading.Event()  # the first `open` or the first refusal came
         self.events: queue.SimpleQueue[Json] = queue.SimpleQueue()
@@ -1004,17 +962,16 @@ class Inbox:
     def get(self, seconds: float) -> Json | None:
         """The next message within `seconds`, else None."""
         if self._gap and self.since and time.monotonic() >= self._poll_at:
-            self._poll_at = float("inf")  # one at a time
+            self._poll_at = NEVER  # one at a time
             background(self._poll)
-        try:
+        with contextlib.suppress(queue.Empty):
             return self.events.get(timeout=max(0.001, seconds))
-        except queue.Empty:
-            return None
+        return None
 
-    def follow(self, push_id: str, opened: int) -> None:
-        """Bridge gaps from this push on; `opened`: `requests` before it, 0 if none was live."""
+    def follow(self, push_id: str, published: float) -> None:
+        """Bridge gaps from this push on: there is one unless the stream is live since before it."""
         self.since = push_id
-        self._gap = not self.live or self.requests != opened
+        self._gap = self.live_since > published
 
     def close(self) -> None:
         """End the thread."""
@@ -1027,7 +984,10 @@ class Inbox:
         while not self._closed.is_set():
             began = time.monotonic()
             try:
-                self._take(self._streamed)
+                self._stream = stream = self.ntfy.stream(self.topics, self.since)
+                self.embedded = stream.headers.get("x-a4p") == "1"
+                if not self._closed.is_set():
+                    self._take(stream)
             except Refused as error:
                 if error.http == 403 and len(self.topics) == 2:
                     del self.topics[1]  # the question's topic may not be readable: a help only
@@ -1035,35 +995,26 @@ class Inbox:
                 if error.http in (401, 403) or error.key in ("moved", "bad_tls"):
                     self.refusal = error
                 self.opened.set()
-            self.live, self._gap = False, True
+            self.live_since, self._gap = NEVER, True
             failures = 0 if time.monotonic() - began > 10 else failures + 1
             self._closed.wait(BACKOFF[min(failures, len(BACKOFF) - 1)])
 
-    def _streamed(self) -> Stream:
-        self._stream = stream = self.ntfy.stream(self.topics, self.since)
-        self.embedded = stream.headers.get("x-a4p") == "1"
-        if self._closed.is_set():
-            stream.close()
-        return stream
-
     def _poll(self) -> None:
-        self._gap = not self.live  # beside an open stream, one poll is enough
+        self._gap = self.live_since == NEVER  # beside an open stream, one poll is enough
         self._pause = min(self._pause * 1.2, POLL_SLOWEST) if self._gap else POLL_EVERY
         try:
-            self._take(lambda: self.ntfy.poll(self.topics, self.since))
+            self._take(self.ntfy.poll(self.topics, self.since))
         except Refused:
             self._gap, self._pause = True, min(self._pause * 2, POLL_SLOWEST)
         self._poll_at = time.monotonic() + self._pause
 
-    def _take(self, request: Callable[[], Iterable[Json]]) -> None:
-        """Queue the messages that one request brings; `open` stands at the start of streams."""
-        self.requests += 1
-        via = self.requests
-        for event in request():
+    def _take(self, stream: Stream) -> None:
+        """Queue the messages; `open` stands at the start of streams that are no poll."""
+        for event in stream:
             if event["event"] == "message":
-                self.events.put({**event, "via": via})
+                self.events.put({**event, "via": stream.began})
             elif event["event"] == "open":
-                self.live = True
+                self.live_since = time.monotonic()
                 self.opened.set()
 
 # === The push: what the phone shows =========================================
@@ -1266,7 +1217,7 @@ class Conversation:
             "text": question.text[:300], "since": time.time(), "deadline": push.deadline,
             "title": push.title, "closing": push.closing("lost")}, question.labels)
         push.tagged = len(self.pending.live()) > 1
-        live, self.requests = self.inbox.live, self.inbox.requests  # what these bring is live
+        self.published = time.monotonic()  # what requests before this bring is live
         body, ntfy = push.compose(), self.ntfy
         try:
             message = within(PUBLISH_WAIT - OPEN_WAIT, lambda: ntfy.publish(body), ntfy.server)
@@ -1277,10 +1228,10 @@ class Conversation:
             self._over("released")
             raise
         self.log.line(f"{push.id} {self.sender.agent} asks: {question.text}")
-        self.inbox.follow(message["id"], self.requests if live else 0)
+        self.inbox.follow(message["id"], self.published)
         subprocess.Popen  # noqa: B018 (imports it: for the receipt, while nobody is kept waiting)
         self.pushed_at = message["time"]  # the server's clock, whole seconds
-        self.replayed: set[int] = set()  # later requests that brought what is older
+        self.replayed: set[float] = set()  # later requests that brought what is older
         self.asked_back = ""
         outcome = self._wait()
         self._over(outcome.state, outcome.answer.joined() if outcome.answer else "")
@@ -1297,7 +1248,7 @@ class Conversation:
             outcome = self._consider(event) if event else None
             if outcome:
                 return outcome
-            state = self.ended() if self.pending.waits(self.push.tag) else "released"
+            state = self.ended() if self.pending.has(self.push.tag + ".json") else "released"
             if not state and event is None and time.monotonic() >= self.deadline:
                 state = "timeout"
             if state:
@@ -1327,7 +1278,7 @@ class Conversation:
 
     def _kind(self, event: Json) -> str:
         """Whether a new event is "words", a "tap" on this question's push, or "" neither."""
-        if self.requests < event["via"] and event["time"] < self.pushed_at:
+        if self.published < event["via"] and event["time"] < self.pushed_at:
             self.replayed.add(event["via"])
         if event["id"] in self.seen or event.get("topic") not in self.inbox.topics:
             return ""
@@ -1350,7 +1301,7 @@ class Conversation:
             push.tagged = True  # from now on this question's tag has been seen, or will be
         tag, rest = tag_of(text)
         tags = {entry["tag"]: entry["id"] for entry in waiting if push.tagged}
-        over = tag not in tags and pending.over(tag)
+        over = tag not in tags and pending.has(tag + ".over")
         oldest = waiting[0]["id"] if waiting else ""
         meant = tags.get(tag) or (oldest if len(waiting) == 1 and not over else "")
         if (meant or oldest) != push.id or not pending.take(event["id"]):
@@ -1642,7 +1593,7 @@ def finished(call: Call) -> list[Question]:
         part = re.match(rf"(?s).{{1,{TURN_SHOWN - 2}}}([.!?](?=\s)|[。！？\n])", text)
         text = (part[0].rstrip() if part else text[:TURN_SHOWN]) + " …"
     found = Question(key, say(lang, "finished"), text, [Option(say(lang, "done"))])
-    found.hint, found.lettered = "go_on", True  # a number is for the agent to read
+    found.hint, found.lettered, found.marks = "go_on", True, []  # the agent reads a number
     return [found]
 
 def messages(path: str, at: int = 0) -> tuple[list[Any], int]:
@@ -1778,7 +1729,7 @@ def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
             text = f"{turn.text}\n\n{call.sender.place}"
             closings.append(Push(config, call.sender, turn).aside(text))
         return None
-    wait = config.reply_wait if turn else out and out.wait or config.timeout
+    wait = config.reply_wait if turn else out and out["wait"] or config.timeout
     end = time.monotonic() + WAIT_LIMIT  # for the whole call: below the hook's own timeout
     answers: list[Answer] = []
     with Conversation(state, call.sender, 0, closings.append, watch(call)) as talk:
@@ -2601,6 +2552,7 @@ class Server:
         self.url = "http://{}:{}".format(f"[{name}]" if ":" in name else name, self.port)
         try:
             if store:
+                os.makedirs(os.path.dirname(store), mode=0o700, exist_ok=True)
                 self._load()
         except OSError as error:
             raise A4pError("home_write", file=store, detail=error.strerror) from None
@@ -2816,7 +2768,7 @@ class Mcp:
         question = Question("", title, description, words=allowCustomInput,
                             options=[Option(**{"priority": "medium", **row}) for row in options])
         outcome, out, config = Outcome("no_client"), read_out(state.home), state.config
-        seconds = out and out.wait or config.mcp_timeout
+        seconds = out and out["wait"] or config.mcp_timeout
         able = dig(self.client, "capabilities", "elicitation")
         forms = able == {} or dig(able, "form") is not None
         if config.topic and (out or not forms):
@@ -3114,8 +3066,8 @@ def check_way(state: State) -> Iterator[Finding]:
     probe = "q" + random_id(10)  # as a title, a tap on no question: no hook takes it for a reply
     roots = ssl.get_default_verify_paths()
     yield judge(config.server[:5] == "http:" or os.name == "nt" or roots.cafile
-                or list_dir(roots.capath or "") or os.path.exists(SPARE_ROOTS),
-                "d_roots", "failure", file=SPARE_ROOTS)
+                or list_dir(os.path.realpath(roots.capath or "/none"))  # Debian's is a link
+                or os.path.exists(SPARE_ROOTS), "d_roots", "failure", file=SPARE_ROOTS)
     yield judge(True, "d_proxy" if ntfy.proxy else "", proxy=ntfy.proxy.rpartition("@")[2])
     topics = [config.topic + REPLY_SUFFIX, config.topic]  # no phone shows what is in the first
     body = {"topic": topics["Authorization" in ntfy.headers], "title": probe, "cache": "no",
@@ -3212,9 +3164,10 @@ def show(text: str, file: Any = None) -> None:
     """One print, with everything escaped that a terminal would act on, but for newlines."""
     print("\n".join(escaped(row) for row in text.split("\n")), file=file)
 
-def tell_mode(options: Options, out: Out | None) -> None:
+def tell_mode(options: Options, out: Json | None) -> None:
     """Say whether questions go to the phone, and until when."""
-    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(out.until)) if out and out.until else ""
+    until = out and out["until"] and time.strftime(
+        "%Y-%m-%d %H:%M", time.localtime(out["until"]))
     options.tell("out" if until else "out_open" if out else "home", until=until)
 
 def cmd_out(options: Options) -> None:
@@ -3254,7 +3207,7 @@ def cmd_status(options: Options) -> None:
     waiting = [{key: entry.get(key) for key in shown} for entry in state.pending.live()]
     if options.json:
         return show(json.dumps({
-            "mode": "out" if out else "home", "until": out and out.until, "wait": out and out.wait,
+            "mode": "out" if out else "home", **(out or {"until": None, "wait": None}),
             "server": config.server, "topic": config.topic, "waiting": waiting}))
     tell_mode(options, out)
     if config.topic:
@@ -3472,7 +3425,6 @@ def cmd_serve(options: Options) -> None:
         state.config.save(serve_token=token)
     if not token and not is_loopback(host):
         raise UsageError("serve_token", address=host)
-    make_dir(state.home)
     on_signals(release)
     with contextlib.suppress(Released), Server(
             host, int(port), token, f"{state.home}/serve.jsonl", PAGE.encode(),

@@ -81,12 +81,49 @@ def test_chunks_of_any_size_are_one_answer(size: int) -> None:
 @pytest.mark.parametrize(("data", "headers"), [
     (chunked(line(message="x"), 50), {"Transfer_Encoding": "chunked"}),  # without the last chunk
     (b"fff\r\n" + line(message="x"), {"Transfer_Encoding": "chunked"}),
-    (line(message="x"), {"Content_Length": "5000"})], ids=["no end", "in a chunk", "length"])
+    (chunked(line(message="x"), 50) + b"0", {"Transfer_Encoding": "chunked"}),  # 0? 0a? 0fff?
+    (line(message="x"), {"Content_Length": "5000"})],
+    ids=["no end", "in a chunk", "in a size", "length"])
 def test_a_poll_that_is_cut_is_no_poll(data: bytes, headers: dict[str, str]) -> None:
     with serving(lambda one: one.send(data, **headers)) as (host, _), \
             pytest.raises(a4p.Refused) as error:
+        list(client(f"http://{host}").poll(["t"], "all"))
+    assert error.value.key == "no_network"
+
+
+@pytest.mark.parametrize("head", [
+    b"HTTP/1.1 200 OK\r\nContent-Ty", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n",
+    b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200", b""])
+def test_an_answer_that_is_cut_in_its_head_is_none(head: bytes) -> None:
+    with serving(lambda one: one.wfile.write(head) and None) as (host, _), \
+            pytest.raises(a4p.Refused) as error:
         client(f"http://{host}").poll(["t"], "all")
     assert error.value.key == "no_network"
+
+
+def test_a_publish_whose_answer_is_cut_is_not_taken_for_one() -> None:
+    """The event is whole, the answer is not: more was to come."""
+    with serving(lambda one: one.send(line(), Content_Length="5000")) as (host, _), \
+            pytest.raises(a4p.Refused) as error:
+        client(f"http://{host}").publish(BODY)
+    assert error.value.key == "no_network"
+
+
+def test_what_stands_behind_a_flood_is_found_by_a_poll() -> None:
+    flood = line(message="x" * 4000) * 5000  # 20 MB
+    with serving(lambda one: one.send(flood + line(message="y"))) as (host, _):
+        *_, last = client(f"http://{host}").poll(["t"], "all")
+    assert last["message"] == "y"
+
+
+def test_a_stream_that_is_closed_here_ends_in_silence() -> None:
+    def answer(one: Scripted) -> None:
+        one.send(chunked(line(event="open"), 50), Transfer_Encoding="chunked")
+        one.rfile.read()  # until the client goes
+
+    with serving(answer) as (host, _):
+        stream = client(f"http://{host}").stream(["t"])
+        assert [(event["event"], stream.close()) for event in stream] == [("open", None)]
 
 
 def test_an_overlong_line_is_left_out_of_a_stream_and_no_more() -> None:

@@ -231,6 +231,23 @@ def test_a_file_that_others_could_read_is_replaced_by_one_they_cannot(tmp_path: 
     assert stat.S_IMODE((tmp_path / "config.json").stat().st_mode) == 0o600
 
 
+def test_a_folder_is_listed_with_what_is_linked_but_not_deeper(tmp_path: Path) -> None:
+    """The kernel's batteries are links to folders."""
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "BAT0").symlink_to(tmp_path / "deep")
+    (tmp_path / "file").touch()
+    assert sorted(a4p.list_dir(str(tmp_path))) == ["BAT0", "deep", "file"]
+    assert a4p.list_dir(str(tmp_path / "none")) == []
+
+
+def test_two_that_claim_a_name_and_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    path = str(tmp_path / "folder" / "x")
+    assert [a4p.write_private(path, text, os.link) for text in ("one", "two")] == [True, False]
+    assert Path(path).read_text() == "one"
+    with pytest.raises(a4p.A4pError):  # not that another was faster
+        a4p.write_private(path + "/y", "three", os.link)
+
+
 def test_writing_leaves_no_draft_behind(tmp_path: Path) -> None:
     a4p.write_private(str(tmp_path / "x"), "one")
     a4p.write_private(str(tmp_path / "x"), "two")
@@ -333,7 +350,7 @@ def mode(home: Path, text: str) -> tuple[int | None, float | None] | None:
     """What a file `out` with this text says: (until, wait), or None for home."""
     (home / "out").write_text(text)
     found = a4p.read_out(str(home))
-    return (found.until, found.wait) if found else None
+    return (found["until"], found["wait"]) if found else None
 
 
 @pytest.mark.parametrize(("text", "meant"), [

@@ -571,7 +571,7 @@ def test_thirty_streams_and_one_that_is_refused(
             with a4p.Conversation(a4p.State(str(home.path)), a4p.Sender("Claude"), 60,
                                   lambda body: None) as conversation:
                 outcome = conversation.ask(a4p.Question("", "", text, [a4p.Option("Yes")]))
-                return outcome.answer.joined() if outcome.answer else "", conversation.inbox.live
+                return outcome.answer.joined() if outcome.answer else "", conversation.inbox.live_since < a4p.NEVER
 
         texts = [f"Q{n}" for n in range(31)]
         with ThreadPoolExecutor(31) as pool:

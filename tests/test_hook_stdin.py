@@ -410,7 +410,7 @@ def check_call(call: a4p.Call, chance: random.Random) -> None:
             sent = a4p.Push(PLAIN, call.sender, one).compose()
             assert len(a4p.encode(sent)) <= 8191
         if one.options:
-            assert a4p.interpret(one.labels[0], one) == a4p.Answer([one.labels[0]])
+            assert one.read(one.labels[0]) == a4p.Answer([one.labels[0]])
 
 
 def check_output(call: a4p.Call, given: Any) -> None:

@@ -21,7 +21,7 @@ ROUNDS = question("8", "16", "32", multi=True)
 
 def answer(reply: str, asked: a4p.Question) -> Any:
     """What the agent would get: ([labels], words), or "asked back"."""
-    meant = a4p.interpret(reply, asked)
+    meant = asked.read(reply)
     return (meant.selected, meant.text) if meant else "asked back"
 
 
@@ -362,7 +362,7 @@ REPLIES = st.one_of(
 @settings(STEADY, max_examples=400)
 @given(asked=QUESTIONS, reply=REPLIES)
 def test_every_reply_means_something(asked: a4p.Question, reply: str) -> None:
-    meant = a4p.interpret(reply, asked)
+    meant = asked.read(reply)
     if meant is None:
         return
     assert meant.selected == [label for label in asked.labels if label in meant.selected]
@@ -377,21 +377,21 @@ def test_every_reply_means_something(asked: a4p.Question, reply: str) -> None:
 @given(asked=QUESTIONS, data=st.data())
 def test_a_label_that_is_sent_exactly_is_chosen(asked: a4p.Question, data: st.DataObject) -> None:
     label = data.draw(st.sampled_from(asked.labels))
-    assert a4p.interpret(label, asked) == a4p.Answer([label])
+    assert asked.read(label) == a4p.Answer([label])
 
 
 @settings(STEADY, max_examples=200)
 @given(asked=QUESTIONS, data=st.data())
 def test_every_mark_chooses_its_option(asked: a4p.Question, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(asked.labels) - 1))
-    assert a4p.interpret(asked.marks[place], asked) == a4p.Answer([asked.labels[place]])
+    assert asked.read(asked.marks[place]) == a4p.Answer([asked.labels[place]])
     assert len({a4p.fold(mark) for mark in asked.marks}) == len(asked.labels)
 
 
 @settings(STEADY)
 @given(reply=REPLIES, multi=st.booleans())
 def test_without_options_every_reply_is_words(reply: str, multi: bool) -> None:
-    assert a4p.interpret(reply, question(multi=multi)) == a4p.Answer([], reply.strip())
+    assert question(multi=multi).read(reply) == a4p.Answer([], reply.strip())
 
 
 @settings(STEADY)
