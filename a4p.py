@@ -48,13 +48,11 @@ else:
         def __getattr__(self, key):
             __import__(self.name)
             return getattr(sys.modules[self.name], key)
-
     globals().update((name.replace(".", "_"), Lazy(name)) for name in LAZY)
 
 # === Constants and limits ===================================================
 
-VERSION = "0.1.0"
-REPLY_SUFFIX = "-response"
+VERSION, REPLY_SUFFIX = "0.1.0", "-response"
 DESK_WORDS = ("desk", "终端")  # typed alone on the phone: back to the terminal
 ALLOW_WORDS = ("yes", "y", "ok", "allow", "允许", "同意", "可以")  # typed, these alone allow
 DENY_WORDS = ("no", "n", "deny", "拒绝", "不")
@@ -77,7 +75,6 @@ BACKOFF = (0.3, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between attempts to o
 TEST_WAIT = 120.0  # seconds for the answer to setup's question
 TICK = 0.25  # seconds between looks at the registry, the transcript and the agent
 NEVER = float("inf")  # where a time or a limit is meant
-
 STDIN_LIMIT, STDIN_WAIT = 10_000_000, 10.0  # bytes of one hook call, seconds for it to arrive
 LINE_LIMIT = 1 << 20  # bytes of one line of a stream
 REPLY_LIMIT = 65_536  # bytes of a reply sent as a text attachment
@@ -88,27 +85,21 @@ EXTRA_LIMIT = 16_000  # bytes of JSON with the `a4p` key, for the embedded serve
 TITLE_LIMIT = 250  # bytes
 BUTTONS = 3  # ntfy refuses a fourth action: 400/40018
 TEXT_FLOOR = 240  # bytes of question text that are worth a push
-BUTTON_SHOWN = 60  # bytes of a button's label
-LABEL_SHOWN = 48  # bytes of a label once labels are shortened
+BUTTON_SHOWN, LABEL_SHOWN = 60, 48  # bytes of a button's label, of one that is shortened
 INPUT_SHOWN, TURN_SHOWN = 2400, 1000  # bytes of a tool's input, characters of a last message
 FORM_KEYS = {"type", "title", "description", "default", "enum", "enumNames"}  # of a text field
 LOG_LIMIT = 1_000_000  # bytes of a4p.log; the older half goes
-HOOK_TIMEOUT = 86_400  # seconds, written into the agents' configs
-WAIT_LIMIT = 82_800  # seconds that a call may wait: below HOOK_TIMEOUT
-TAKEN_KEPT = 50_000  # seconds; ntfy's cache replays nothing older than 12 h
-TAG_KEPT = 3_600  # seconds that a late reply to an ended question is known as one
-
+HOOK_TIMEOUT, WAIT_LIMIT = 86_400, 82_800  # seconds: in the agents' configs; of a call, below it
+TAKEN_KEPT, TAG_KEPT = 50_000, 3_600  # seconds: more than ntfy's cache of 12 h; for late replies
 SPARE_ROOTS = "/etc/ssl/cert.pem"  # macOS has it, and its python.org builds do not look there
 ID_LETTERS, ID_FORM = "abcdefghijklmnopqrstuvwxyz234567", r"q[a-z2-7]{10}"
 TAG_LETTERS, TAG_FORM = "abcdefghjkmnpqrstuvwxyz", r"[a-z][2-9]{1,2}"
-TOPIC_FORM = r"[-_A-Za-z0-9]{1,64}"
-EVENT_ID_FORM = r"[A-Za-z0-9]{1,32}"
+TOPIC_FORM, EVENT_ID_FORM = r"[-_A-Za-z0-9]{1,64}", r"[A-Za-z0-9]{1,32}"
 
 # === Errors =================================================================
 
 class A4pError(Exception):
     """What could not be done: a key of MESSAGES and its values. Only `main` shows it."""
-
     exit_code = 1
 
     def __init__(self, key: str, **values: object) -> None:
@@ -304,7 +295,6 @@ def escaped(text: str) -> str:
 
 def plain(text: str, limit: int = 200) -> str:
     r"""`text` as one line that is safe on a terminal, cut to `limit` characters.
-
     >>> plain("a\n\x1b[31mb")
     'a \\x1b[31mb'
     """
@@ -327,8 +317,7 @@ def home_dir() -> str:
     return os.path.abspath(os.environ.get("A4P_HOME") or os.path.expanduser("~/.a4p"))
 
 def read_out(home: str) -> Json | None:
-    """The mode out: its `until` (epoch seconds or None) and `wait` (seconds or None), or None at
-    home. Whoever finds it past its end removes it."""
+    """The mode out: `until` (epoch seconds or None) and `wait` (seconds or None); None at home."""
     path = os.path.join(home, "out")
     try:
         with open(path, "rb", opener=unblocked) as file:
@@ -408,10 +397,9 @@ class Log:
 
     def failure(self, what: str, error: BaseException) -> None:
         """The error being handled: one of a4p's own in words, another with its traceback."""
-        if isinstance(error, (A4pError, Released)):
-            self.line(f"{what}: {error}")
-        else:
-            self.line(f"{what}: {type(error).__name__}", *traceback.format_exc().splitlines()[-30:])
+        known = isinstance(error, (A4pError, Released))
+        self.line(f"{what}: {error if known else type(error).__name__}",
+                  *([] if known else traceback.format_exc().splitlines()[-30:]))
 
 # The config: key -> (default, form of its text or range of seconds, what an error says it must be)
 SETTINGS: dict[str, tuple[object, Any, str]] = {
@@ -499,16 +487,14 @@ ENTRY_FORM = {**dict.fromkeys(("id", "tag", "title", "text", "stamp"), str), "cl
               "pid": int, "since": float, "deadline": float}
 
 class Pending:
-    """`pending/`: one small file for each question that waits now, on this host. Making it claims
-    the tag that it is named by, without any lock. It stays for TAG_KEPT seconds as `.over`, for
-    late replies to the tag."""
+    """`pending/`: a file for each question that waits now, on this host. Making it claims the tag
+    that it is named by, without a lock. As `.over` it stays for TAG_KEPT seconds."""
 
     def __init__(self, home: str) -> None:
         self.folder, self.taken = os.path.join(home, "pending"), os.path.join(home, "taken")
 
     def add(self, entry: Json, labels: Sequence[str] = ()) -> str:
-        """Put the entry there as this process's; returns its tag, which no label starts with: a
-        letter and a digit, or two where many wait, random, so that few collide."""
+        """Put the entry there as this process's; returns its tag, which no label starts with."""
         avoided = {name.partition(".")[0] for name in list_dir(self.folder)}
         avoided |= {fold(label)[:length] for label in labels for length in (2, 3)}
         entry.update(pid=os.getpid(), stamp=process_stamp(os.getpid()), host=socket.gethostname())
@@ -597,9 +583,7 @@ class Option:
 
 class Question:
     """A text with options. `key`: what the agent finds its answer by; `words`: whether words may
-    be the answer, too; `kind`: what the page calls it. One with a `hint` (a key of PHONE) has no
-    list: the hint says what to do."""
-
+    be it, too; `kind`: what the page calls it; with a `hint` (a key of PHONE) it has no list."""
     kind, hint = "question", ""
 
     def __init__(self, key: str, header: str, text: str, options: Sequence[Option] = (),
@@ -618,7 +602,6 @@ class Question:
     def read(self, reply: str) -> Answer | None:
         """What a reply means: labels, places on the list, or the person's own words, which may
         follow where several may be chosen; None for what is asked back, as words that may not be.
-
         >>> q = Question("", "", "", [Option("a1"), Option("b1"), Option("c1")], multi=True)
         >>> q.read("1、3"), q.read("B1, c1"), q.read("2: but later")
         (Answer(['a1', 'c1'], ''), Answer(['b1', 'c1'], ''), Answer(['b1'], 'but later'))
@@ -645,7 +628,6 @@ class Question:
 class Approval(Question):
     """A request for permission: the first option allows, the last denies, one between allows
     from now on. Only a label or ALLOW_WORDS allow, a number never does, other words deny."""
-
     kind, hint = "approval", "may"
 
     def read(self, reply: str) -> Answer | None:
@@ -695,7 +677,6 @@ CLOSING = r"[\s.。,，、!！:：;；)\]~吧]*"
 
 def mark_of(text: str, form: str) -> str:
     """The mark of FORM that a text is, in any usual dress; "" where it means more.
-
     >>> [mark_of(t, NUMBER) for t in ("③", "选3", "option 3.", "第三个", "3 days", "4.5", "-3")]
     ['3', '3', '3', '3', '', '', '']
     """
@@ -703,8 +684,7 @@ def mark_of(text: str, form: str) -> str:
     return marks[0] if len(marks) == 1 and not words else ""
 
 def leading_marks(text: str, form: str) -> tuple[list[str], str]:
-    """The marks of FORM that a text starts with, in small letters, and the words behind them: only
-    behind several marks, or behind one with a separator, are there any (not in "3 days")."""
+    """The marks of FORM that a text starts with, and the words behind several, or a separator."""
     mark, separator = re.compile(MARK.format(form=form) + ENDS, re.I), re.compile(SEPARATOR, re.I)
     marks, at, found = [], 0, mark.match(text)
     while found:
@@ -758,8 +738,7 @@ def within(seconds: float, work: Callable[[], Any], server: str) -> Any:
     return done[0]
 
 class Ntfy:
-    """One ntfy server with one set of credentials. Everything raises Refused. It speaks HTTP by
-    itself: http.client and all that it imports cost a hook 45 ms and 6 MB."""
+    """One ntfy server, by HTTP of its own: http.client costs 45 ms and 6 MB. Raises Refused."""
 
     def __init__(self, config: Config) -> None:
         self.server, self.proxy = config.server, str(config.proxy)
@@ -970,8 +949,7 @@ class Inbox:
 
     def follow(self, push_id: str, published: float) -> None:
         """Bridge gaps from this push on: there is one unless the stream is live since before it."""
-        self.since = push_id
-        self._gap = self.live_since > published
+        self.since, self._gap = push_id, self.live_since > published
 
     def close(self) -> None:
         """End the thread."""
@@ -1149,7 +1127,6 @@ def cut_end(text: str, limit: int) -> str:
 
 def cut_middle(text: str, limit: int, gap: str = " … ", head: float = 2 / 3) -> str:
     """`text` in at most `limit` bytes: two thirds of its start, " … ", the rest of its end.
-
     >>> cut_middle("abcdefghijklmnopqrstuvwxyz", 17)
     'abcdefgh … wxyz'
     """
@@ -1163,7 +1140,6 @@ def cut_middle(text: str, limit: int, gap: str = " … ", head: float = 2 / 3) -
 
 def tag_of(text: str) -> tuple[str, str]:
     """The tag that a typed reply starts with, and the reply behind it; ("", text) without one.
-
     >>> tag_of("k7 3"), tag_of("#K7: use sqlite"), tag_of("k7"), tag_of("s3bucket")
     (('k7', '3'), ('k7', 'use sqlite'), ('', 'k7'), ('', 's3bucket'))
     """
@@ -1182,7 +1158,6 @@ class Conversation:
     """Asks questions one after the other over one Inbox. Use it in a `with`. `ended`, asked every
     TICK, returns the state to end with where the question was decided elsewhere, else "".
     `close_push` gets the publish that replaces a push when it is over."""
-
     push: Push  # the one that waits, or waited last
 
     def __init__(self, state: State, sender: Sender, timeout: float,
@@ -1360,9 +1335,7 @@ class Conversation:
 # === Agents: how each one asks and is answered ==============================
 
 class Call:
-    """One call of a hook, as the agent made it; raises A4pError. Where it asks, `questions` are
-    what, and `write` makes the JSON that carries the answers back."""
-
+    """One call of a hook: its `questions`, and `write` for the JSON with the answers. A4pError."""
     write: Write
 
     def __init__(self, agent: Agent, payload: Any, desk: str, lang: str) -> None:
@@ -1386,7 +1359,6 @@ class Call:
 class Agent:
     """What a4p knows of one agent: `routes` of (event, read, write). `read` gives the questions
     in a call, [] where it is not its kind of call; the first route that finds any is taken."""
-
     denied = "The user denied this, from the phone."
     reply = "The user has read this and replies, from the phone. Go on with the reply:\n\n"
 
@@ -1415,16 +1387,14 @@ def expect(fits: object) -> None:
         raise A4pError("stdin_json", detail="not the shape of a hook's call")
 
 def field(row: Any, kind: type, *names: str) -> Any:
-    """What stands in `row` under the first of these names that it has, else an empty one of this
-    kind; raises A4pError where it is of another kind."""
+    """What `row` has under the first of these names, else an empty one; raises A4pError."""
     expect(isinstance(row, dict))
     value = next((row[name] for name in names if name in row), kind())
     expect(isinstance(value, kind))
     return value
 
 def questions_of(call: Call) -> list[Question]:
-    """The questions of a tool that asks, in any of the agents' shapes; [] where none has options;
-    raises A4pError where one is malformed, or two have the same key."""
+    """The questions of a tool that asks, in any agent's shape; [] without options; A4pError."""
     title, *keys = TOOLS.get(call.tool, ("",))
     if title != call.agent.title:
         return []
@@ -1455,8 +1425,7 @@ def claude_asks(call: Call) -> list[Question]:
     return questions_of(call) if call.event == event else []
 
 def claude_answers(call: Call, answers: Sequence[Answer]) -> Json:
-    """Allow, with the tool's whole input plus `answers`: it replaces the input (2.1.332). Labels
-    are joined by ", ", and quoted where they hold that."""
+    """Allow, with the tool's whole input plus `answers`: it replaces the input (2.1.332)."""
     texts = {}
     for question, answer in zip(call.questions, answers):
         labels = [json.dumps(label, ensure_ascii=False)
@@ -1494,7 +1463,6 @@ TOLD_LAST = {"description": "", "file_path": "", "notebook_path": "", "old_strin
 
 def summary(given: Json) -> str:
     r"""A tool's input in words: `key: value` lines, the file, the change or the command last.
-
     >>> summary({"command": "ls | wc", "description": "Count", "deep": {"x": [1, "b"]}})
     'deep.x.1: 1\ndeep.x.2: b\nCount\nls | wc'
     """
@@ -1597,8 +1565,7 @@ def finished(call: Call) -> list[Question]:
     return [found]
 
 def messages(path: str, at: int = 0) -> tuple[list[Any], int]:
-    """What stands in a transcript of Claude Code or Codex from byte `at` on, else in its last MB;
-    and where its last whole line ends."""
+    """A transcript's messages from byte `at` on, else in its last MB; where its last line ends."""
     found = []
     with contextlib.suppress(OSError, ValueError), open(path, "rb", opener=unblocked) as file:
         end = os.fstat(file.fileno()).st_size
@@ -2179,7 +2146,6 @@ Message = tuple["Json", bytes]  # an event on a topic, and its line of JSON
 
 class Limits:
     """What a server bears, with ntfy's code for what goes over it."""
-
     MESSAGE, TITLE, TAGS, ACTIONS = 4096, 1024, 512, 3  # 40014 (from 4096 on), 40057, 40058, 40018
     JSON, JSON_A4P, BODY = 8192, 16384, 65536  # bytes: 41303; with the key `a4p`; of any body
     TOPICS, STREAMS, CONNECTIONS = 15_000, 512, 1024  # with messages; open: 42904, 42903, 42901
@@ -2279,7 +2245,6 @@ def encoded(message: Message, form: str) -> bytes:
 
 class Exchange(HandlerBase):
     """One connection, in a thread of its own; a handler of http.server, once `Server` made it."""
-
     ours: Server
     limits: type[Limits]
     body: Any = None  # None until a request is there
@@ -3138,11 +3103,8 @@ def check_beside(agent: str, values: Json) -> Iterator[Finding]:
 
 # === The command line =======================================================
 
-STATE = "config.json out a4p.log pending taken awake-told serve.jsonl"  # what --purge deletes
-
 class Options:
     """What argparse found, and the state."""
-
     agents: Sequence[str] = ()
     asks = yes = project = dry_run = json = False
 
@@ -3354,7 +3316,8 @@ def cmd_uninstall(options: Options) -> int:
         with contextlib.suppress(A4pError):  # the phone is told while there is a config
             for entry in released:
                 Ntfy(state.config).publish(entry["closing"])
-        for name in STATE.split():
+        for name in ("config.json", "out", "a4p.log", "pending", "taken", "awake-told",
+                     "serve.jsonl"):
             remove(f"{state.home}/{name}")
             shutil.rmtree(f"{state.home}/{name}", ignore_errors=True)
         with contextlib.suppress(OSError):
