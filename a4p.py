@@ -24,8 +24,7 @@ LAZY = """argparse base64 collections contextlib difflib email.errors email.head
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse, base64, collections, contextlib, difflib, hashlib, hmac, json  # noqa: E401, I001
-    import email.errors as email_errors, email.header as email_header  # noqa: E401
-    import http.server as http_server
+    import email.errors as email_errors, email.header as email_header, http.server as http_server  # noqa: E401, E501
     import queue, re, shlex, shutil, signal, socket, socketserver, ssl, subprocess  # noqa: E401
     import tempfile, threading, traceback, unicodedata  # noqa: E401
     import urllib.parse as urllib_parse, urllib.request as urllib_request  # noqa: E401
@@ -214,7 +213,6 @@ too_big | the question does not fit in one push - it stays at the terminal | 问
 mend_401 | the credentials are wrong, see `token` | 凭据错误，请检查 `token`
 mend_403 | these credentials may not use this topic | 该凭据无权使用此主题
 mend_42908 | the daily quota is used up until midnight UTC; try your own server | 今日配额已用完（UTC 零点重置）；可改用自己的服务器
-mend_413 | the push is too large | 推送过大
 mend_429 | wait a minute, fewer requests are allowed | 请等一分钟，请求过于频繁
 mend | see the server's log | 请看服务器日志
 listen | cannot listen on {address} ({detail}) - choose another with --listen | 无法监听 {address}（{detail}）- 请用 --listen 换一个
@@ -312,10 +310,6 @@ def seconds_of(text: str) -> float:
 
 # === State: the folder, the mode, the log, the config, what waits ===========
 
-def home_dir() -> str:
-    """$A4P_HOME as an absolute path, ~/.a4p where it is not set."""
-    return os.path.abspath(os.environ.get("A4P_HOME") or os.path.expanduser("~/.a4p"))
-
 def read_out(home: str) -> Json | None:
     """The mode out: `until` (epoch seconds or None) and `wait` (seconds or None); None at home."""
     path = os.path.join(home, "out")
@@ -351,8 +345,7 @@ def list_dir(folder: str) -> list[str]:
     return folders + files
 
 def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> bool:
-    """Write atomically, 0600 under any umask, making the folder; raises A4pError. `place` puts the
-    draft there: False where os.link finds that another was faster."""
+    """Write atomically, 0600, with the folder; False where os.link was too late. A4pError."""
     draft = f"{path}.{os.getpid()}.{random_id(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
@@ -553,7 +546,8 @@ class State:
     """All of $A4P_HOME: `config` (raises UsageError when first read), `pending`, `log`."""
 
     def __init__(self, home: str = "") -> None:
-        self.home = home or home_dir()
+        told = home or os.environ.get("A4P_HOME") or os.path.expanduser("~/.a4p")
+        self.home = os.path.abspath(told)
         self.pending, self.log = Pending(self.home), Log(self.home)
         self._config: Config | None = None
 
@@ -638,10 +632,12 @@ class Approval(Question):
         return super().read(reply)
 
 class Answer:
-    """What the agent gets: the `selected` labels, and the person's own words, "" for none."""
+    """What the agent gets: the `selected` labels, and the person's own words, "" for none; or the
+    `state` in which a question ended without (timeout, released, desk, withdrawn)."""
 
-    def __init__(self, selected: Sequence[str] = (), text: str = "") -> None:
-        self.selected, self.text = list(selected), text
+    def __init__(self, selected: Sequence[str] = (), text: str = "",
+                 state: str = "answered") -> None:
+        self.selected, self.text, self.state = list(selected), text, state
 
     def __repr__(self) -> str:
         return f"Answer({self.selected!r}, {self.text!r})"
@@ -840,9 +836,8 @@ class Ntfy:
         return Refused("refused", http, code, server=self.server, detail=detail, mend=mend)
 
 class Stream:
-    """The answer to one request: `status`, `headers` (names in small letters), and the body, in
-    pieces or as events. Where it is cut, reset or silent, reading raises what `failure` makes of
-    that, but not after `close`. The connection ends with the last reference to it."""
+    """The answer to one request: `status`, `headers` (in small letters), the body in pieces or as
+    events. Where it is cut or silent, reading raises what `failure` makes of it."""
 
     def __init__(self, sock: Any, failure: Callable[[Exception], Refused], start: str,
                  headers: Json, body: bytes = b"") -> None:
@@ -922,10 +917,9 @@ def event_of(line: bytes | bytearray) -> Json | None:
     return None
 
 class Inbox:
-    """All that arrives on the topics for as long as a call waits, as one queue of events. A thread
-    reads the stream and opens it again after a break; where that left a gap, `get` has it polled.
-    `since` is the question's own push: ntfy gives exactly what came after it. `via` in an event is
-    when the request that brought it began. All times are of the monotonic clock."""
+    """All that arrives on the topics while a call waits, as one queue. A thread reads the stream,
+    and opens it again after a break; a gap that this left is polled, from the question's own push
+    on. `via` in an event: when (monotonic) the request began that brought it."""
 
     def __init__(self, ntfy: Ntfy, topics: Sequence[str]) -> None:
         self.ntfy, self.topics, self.since = ntfy, list(topics), ""
@@ -1011,10 +1005,9 @@ class Push:
                  place: tuple[int, int] = (1, 1), embedded: bool = False) -> None:
         self.config, self.sender, self.question = config, sender, question
         self.place, self.embedded = place, embedded
-        self.id = "q" + random_id(10)
+        self.id, self.deadline = "q" + random_id(10), 0.0
         self.tag, self.tagged = "", False  # whether the tag was shown: others wait
         self.asides = False  # whether a word about it is on the phone, too
-        self.deadline = 0.0
         self.reply_url = f"{config.server}/{config.topic}{REPLY_SUFFIX}"
         count = f" ({place[0]}/{place[1]})" if place[1] > 1 else ""
         header = " ".join(question.header.split()) or self.say("question")
@@ -1055,9 +1048,8 @@ class Push:
         answer = cut_middle(answer, TEXT_FLOOR * 4)
         kept = cut_middle(self.question.text, INPUT_SHOWN) + "\n\n"  # what an agent said stays
         text = (kept if self.question.hint == "go_on" else "") + self.say(state, answer=answer)
-        body = self._message(self.id, text, priority=2)
-        return self._extended(body, {"kind": "end", "id": self.id, "state": state,
-                                     "answer": answer})
+        end = {"kind": "end", "id": self.id, "state": state, "answer": answer}
+        return self._extended(self._message(self.id, text, priority=2), end)
 
     def aside(self, text: str, actions: Sequence[Json] = ()) -> Json:
         """A word about this question, such as a reply asked back."""
@@ -1084,10 +1076,9 @@ class Push:
         question, (n, of) = self.question, self.place
         options = [{key: value for key, value in vars(option).items() if value}
                    for option in question.options]
-        return {"kind": question.kind, "id": self.id, "agent": self.sender.agent,
-                "project": self.sender.project, "header": question.header, "n": n, "of": of,
-                "text": question.text, "options": options,
-                "marks": question.marks or [""] * len(options),
+        return {"kind": question.kind, "id": self.id, "agent": self.sender.agent, "n": n, "of": of,
+                "project": self.sender.project, "header": question.header, "options": options,
+                "text": question.text, "marks": question.marks or [""] * len(options),
                 "multi": question.multi, "custom": question.words,
                 "deadline": int(self.deadline), "tag": self.tag if self.tagged else ""}
 
@@ -1148,16 +1139,9 @@ def tag_of(text: str) -> tuple[str, str]:
 
 # === Asking: one conversation with the phone ================================
 
-class Outcome:
-    """How a question ended: `state` (answered, timeout, released, desk, ...) and `answer`."""
-
-    def __init__(self, state: str, answer: Answer | None = None) -> None:
-        self.state, self.answer = state, answer
-
 class Conversation:
-    """Asks questions one after the other over one Inbox. Use it in a `with`. `ended`, asked every
-    TICK, returns the state to end with where the question was decided elsewhere, else "".
-    `close_push` gets the publish that replaces a push when it is over."""
+    """Asks questions over one Inbox, in a `with`. `ended`, called every TICK, tells the state to
+    end with, or ""; `close_push` gets the publish that replaces a push when it is over."""
     push: Push  # the one that waits, or waited last
 
     def __init__(self, state: State, sender: Sender, timeout: float,
@@ -1178,13 +1162,13 @@ class Conversation:
         self.inbox.close()
         self._over("withdrawn")  # where a signal or an error took the question
 
-    def ask(self, question: Question, place: tuple[int, int] = (1, 1)) -> Outcome:
+    def ask(self, question: Question, place: tuple[int, int] = (1, 1)) -> Answer:
         """Push the question and wait for its end; raises Refused, A4pError("too_big")."""
         self.inbox.opened.wait(OPEN_WAIT)
         if self.inbox.refusal:
             raise self.inbox.refusal
         push = self.push = Push(self.config, self.sender, question, place, self.inbox.embedded)
-        self._start_clock()
+        push.deadline, self.deadline = time.time() + self.timeout, time.monotonic() + self.timeout
         push.compose()  # before anything is registered: it may be too big
         self.waiting = True
         push.tag = self.pending.add({
@@ -1208,26 +1192,22 @@ class Conversation:
         self.pushed_at = message["time"]  # the server's clock, whole seconds
         self.replayed: set[float] = set()  # later requests that brought what is older
         self.asked_back = ""
-        outcome = self._wait()
-        self._over(outcome.state, outcome.answer.joined() if outcome.answer else "")
-        return outcome
+        answer = self._wait()
+        self._over(answer.state, answer.joined())
+        return answer
 
-    def _start_clock(self) -> None:
-        self.push.deadline, self.deadline = (clock() + self.timeout
-                                             for clock in (time.time, time.monotonic))
-
-    def _wait(self) -> Outcome:
+    def _wait(self) -> Answer:
         """Wait until the question is answered or ends otherwise."""
         while True:
             event = self.inbox.get(min(TICK, self.deadline - time.monotonic()))
-            outcome = self._consider(event) if event else None
-            if outcome:
-                return outcome
+            answer = self._consider(event) if event else None
+            if answer:
+                return answer
             state = self.ended() if self.pending.has(self.push.tag + ".json") else "released"
             if not state and event is None and time.monotonic() >= self.deadline:
                 state = "timeout"
             if state:
-                return Outcome(state)
+                return Answer(state=state)
 
     def _over(self, state: str, answer: str = "") -> None:
         if not self.waiting:
@@ -1240,7 +1220,7 @@ class Conversation:
         self.waiting = False  # last: a signal before this would leave the push alive
         self.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
 
-    def _consider(self, event: Json) -> Outcome | None:
+    def _consider(self, event: Json) -> Answer | None:
         """What one event means for the question; None while it still waits."""
         kind, text = self._kind(event), str(event.get("message", ""))
         if kind and (event.get("attachment") or event.get("encoding")):
@@ -1268,7 +1248,7 @@ class Conversation:
         since = self.pushed_at + strict  # of a replay, or for an approval, a later second
         return "words" if event["time"] >= since else ""
 
-    def _typed(self, event: Json, text: str) -> Outcome | None:
+    def _typed(self, event: Json, text: str) -> Answer | None:
         """Words count for the question whose tag they start with, else for the only one."""
         pending, push = self.pending, self.push
         waiting = pending.live()
@@ -1306,17 +1286,15 @@ class Conversation:
             self.inbox.events.put({**event, "id": event["id"] + "f", "message": text,
                                    "attachment": None, "encoding": ""})
 
-    def _reply(self, text: str) -> Outcome | None:
+    def _reply(self, text: str) -> Answer | None:
         question, push = self.push.question, self.push
         if fold(text) in DESK_WORDS and label_of(text, question.labels) is None:
-            return Outcome("released")
+            return Answer(state="released")
         answer = question.read(text)
-        if isinstance(answer, Answer):
-            return Outcome("answered", answer)
-        if self.asked_back == fold(text) and question.words:
-            return Outcome("answered", Answer([], text.strip()))
+        if answer or (self.asked_back == fold(text) and question.words):
+            return answer or Answer([], text.strip())
         self.asked_back = fold(text)
-        self._start_clock()
+        push.deadline, self.deadline = time.time() + self.timeout, time.monotonic() + self.timeout
         marks = "-".join(question.marks[:1] + question.marks[-1:]) or " / ".join(question.labels)
         self._aside(push.say("not_listed" if question.words else "only_listed",
                              reply=cut_end(text.strip(), 200), marks=marks))
@@ -1357,8 +1335,7 @@ class Call:
         return {"hookSpecificOutput": {"hookEventName": self.event, **output}}
 
 class Agent:
-    """What a4p knows of one agent: `routes` of (event, read, write). `read` gives the questions
-    in a call, [] where it is not its kind of call; the first route that finds any is taken."""
+    """One agent: `routes` of (event, read, write); the first is taken that reads any questions."""
     denied = "The user denied this, from the phone."
     reply = "The user has read this and replies, from the phone. Go on with the reply:\n\n"
 
@@ -1417,9 +1394,8 @@ def question_of(row: Any, keys: Sequence[str]) -> Question:
     return question
 
 def claude_asks(call: Call) -> list[Question]:
-    """The questions, at the one of Claude Code's two events that answers (2.1.332): PreToolUse
-    blocks the terminal; PermissionRequest runs beside the terminal's own dialog, but never comes
-    in the mode dontAsk, and perhaps not in auto."""
+    """The questions, at the one of Claude Code's events that answers (2.1.332): PreToolUse blocks
+    the terminal; PermissionRequest runs beside its dialog, but never in dontAsk, perhaps auto."""
     alone = call.desk == "wait" or call.payload.get("permission_mode") in ("dontAsk", "auto")
     event = "PreToolUse" if alone else "PermissionRequest"
     return questions_of(call) if call.event == event else []
@@ -1438,9 +1414,8 @@ def claude_answers(call: Call, answers: Sequence[Answer]) -> Json:
     return call.specific(decision={"behavior": "allow", "updatedInput": given})
 
 def denial(call: Call, answers: Sequence[Answer]) -> Json:
-    """PreToolUse: the only way in is a refusal whose reason reads as the answer. Codex 0.171
-    shows the model `Tool call blocked by PreToolUse hook: REASON. Tool: NAME`; its own form has
-    words beside labels as a note."""
+    """PreToolUse: the only way in is a refusal whose reason reads as the answer. Codex 0.171 shows
+    `Tool call blocked by PreToolUse hook: REASON. Tool: NAME`; words beside labels are a note."""
     told, native = [], {}
     for question, answer in zip(call.questions, answers):
         told.append(f"{question.text} -> {answer.joined()}")
@@ -1588,8 +1563,8 @@ def last_words(path: str) -> str:
     return words
 
 def go_on(call: Call, answers: Sequence[Answer]) -> Json | None:
-    """Stop: the reply continues the session. Claude Code 2.1.332 tells the model that a hook says
-    so, not its user; Codex 0.171 in a user message; DSH's plugin gives it as the user's own."""
+    """Stop: the reply continues the session, for Claude Code 2.1.332 as a hook's words, for Codex
+    0.171 in a user message, for DSH as the user's own."""
     words = answers[0].text
     return {"decision": "block", "reason": call.agent.reply + words} if words else None
 
@@ -1605,9 +1580,8 @@ AGENTS = {
 AGENTS["dsh"].denied = AGENTS["dsh"].reply = ""  # its plugin gives words as they are
 
 class Transcript:
-    """Tells when a call was decided in Claude Code's terminal, which sends no signal: its JSONL
-    file holds the assistant's `tool_use` with the same input, then a `tool_result` with its id,
-    within 0.2 s of an answer, or when the tool that was allowed has run (2.1.332)."""
+    """Tells when a call was decided in Claude Code's terminal: its JSONL file has a `tool_use` of
+    the same input, then a `tool_result`, 0.2 s after an answer or when the tool ran (2.1.332)."""
 
     def __init__(self, call: Call) -> None:
         self.path, self.at = str(call.payload.get("transcript_path")), 0
@@ -1665,9 +1639,8 @@ def answer_call(state: State, agent: Agent) -> None:
         output = ask_all(state, call, closings) if call else None
         if output is not None:
             on_signals(signal.SIG_IGN)  # the answer is on its way
-            line = json.dumps(output, allow_nan=False).encode() + b"\n"
             with open(1, "wb", closefd=False) as stdout:
-                stdout.write(line)
+                stdout.write(json.dumps(output, allow_nan=False).encode() + b"\n")
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # its end: from here the agent goes on
     finally:
         on_signals(signal.SIG_IGN)
@@ -1703,8 +1676,8 @@ def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
         for number, question in enumerate(call.questions, 1):
             deliver_later(state, closings)
             talk.timeout = min(wait, end - time.monotonic())
-            answer = talk.ask(question, (number, len(call.questions))).answer
-            if answer is None:
+            answer = talk.ask(question, (number, len(call.questions)))
+            if answer.state != "answered":
                 for given, asked in zip(answers, call.questions):
                     state.log.line(f"not handed over: {asked.text}", given.joined())
                 return None
@@ -2455,6 +2428,8 @@ class Exchange(HandlerBase):
 
     def page(self) -> None:
         """Send the answer page: its own script and style run, and nothing else."""
+        if len(self.path) > 1 and self._param("up").lower() in YES:
+            return self._send([b'{"unifiedpush":{"version":1}}\n'])
         policy = ("default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; "
                   "form-action 'none'; frame-ancestors 'none'")
         for kind, part in re.findall(rb"(?s)<(script|style)>(.*?)</\1>", self.ours.page):
@@ -2485,10 +2460,9 @@ class Exchange(HandlerBase):
             self.deadline = float("inf")
 
 class Server:
-    """An ntfy-compatible server, in the background until it is left as a context manager. Kept
-    messages are lines of `store` ("" for none), with the kernel before the publisher has its reply.
-    Without a token web pages from elsewhere are refused, by Host (a name can be rebound to this
-    machine), Origin and Sec-Fetch-Site; with one they do not matter: no page knows it."""
+    """An ntfy-compatible server, in the background until it is left as a context manager. Messages
+    are lines of `store`, with the kernel before their publishers have a reply. Without a token web
+    pages from elsewhere are refused: by Host (a name can be rebound), Origin, Sec-Fetch-Site."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, token: str = "", store: str = "",
                  page: bytes = b"", base_url: str = "", upstream: str = "",
@@ -2732,7 +2706,7 @@ class Mcp:
             title, description = "", f"{title}\n\n{description}".strip()
         question = Question("", title, description, words=allowCustomInput,
                             options=[Option(**{"priority": "medium", **row}) for row in options])
-        outcome, out, config = Outcome("no_client"), read_out(state.home), state.config
+        answer, out, config = Answer(state="no_client"), read_out(state.home), state.config
         seconds = out and out["wait"] or config.mcp_timeout
         able = dig(self.client, "capabilities", "elicitation")
         forms = able == {} or dig(able, "form") is not None
@@ -2741,12 +2715,12 @@ class Mcp:
                     state, Sender(agent, os.path.basename(os.getcwd())), seconds,
                     lambda body: deliver_later(state, [body]), lambda: self._ended(call)) as talk:
                 if out or talk.inbox.opened.wait(OPEN_WAIT) and talk.inbox.embedded:
-                    outcome = talk.ask(question)
-        if forms and outcome.state in ("no_client", "released"):
-            outcome = self._elicit(call, question, config.lang, seconds)
-        nobody = outcome.state if outcome.state in ("timeout", "no_client") else "cancelled"
-        given = outcome.answer or Answer([], nobody)
-        return {"value": next(map(values.get, given.selected), None), "reason": given.text or None}
+                    answer = talk.ask(question)
+        if forms and answer.state in ("no_client", "released"):
+            answer = self._elicit(call, question, config.lang, seconds)
+        nobody = answer.state if answer.state in ("timeout", "no_client") else "cancelled"
+        reason = answer.text or None if answer.state == "answered" else nobody
+        return {"value": next(map(values.get, answer.selected), None), "reason": reason}
 
     def _ended(self, call: Json) -> str:
         """The state to end with, "" while the call waits, of which the client hears."""
@@ -2757,7 +2731,7 @@ class Mcp:
                 "progressToken": token, "progress": round(past)})
         return "withdrawn" if self.over or "cancelled" in call else ""
 
-    def _elicit(self, call: Json, question: Question, lang: str, seconds: float) -> Outcome:
+    def _elicit(self, call: Json, question: Question, lang: str, seconds: float) -> Answer:
         state, end, form = "", time.monotonic() + seconds, {"type": "string"}
         fields: Json = {"option": {**form, "title": say(lang, "reply"), "enum": question.labels}}
         if question.words:  # its name sorts first: in Codex no form can end on an empty text
@@ -2775,8 +2749,9 @@ class Mcp:
         content = dig(result, "content") if dig(result, "action") == "accept" else None
         answer = Answer([label for label in question.labels if label == dig(content, "option")],
                         str(dig(content, "custom") or "").strip() * question.words)
-        return Outcome(state or ("released" if result else "no_client"),
-                       answer if answer.joined() else None)
+        if answer.joined():
+            return answer
+        return Answer(state=state or ("released" if result else "no_client"))
 
 # === Setting up: install, uninstall, doctor =================================
 
@@ -2821,8 +2796,8 @@ def stable_python() -> str:
     return next((name for name in names if os.path.realpath(name) == real != name), real)
 
 def hook_line(state: State, agent: str) -> str:
-    """The shell line for an agent's config: silent and free of cost in mode home, and where
-    python or a4p.py have gone (measured: an exit status of 2 makes Claude Code deny the call)."""
+    """The shell line for an agent's config, silent where python or a4p.py have gone: with an exit
+    status of 2 Claude Code denies the call (2.1.332)."""
     python, script, out = stable_python(), os.path.abspath(__file__), state.home + "/out"
     if os.name == "nt":  # untested; Git Bash, of Claude Code, and cmd.exe, of Codex, both take it
         return f'cd . && "{python}" -I -S "{script}" hook {agent} || exit 0'.replace("\\", "/")
@@ -3004,8 +2979,6 @@ def put(path: str, before: str | None, after: str | None) -> None:
         os.unlink(target) if after is None else os.replace(draft, target)
     write_private(os.path.realpath(path), after or "", place)
 
-# Doctor: a check yields findings: (ok, warning or failure; a text's key; its values).
-
 def judge(fine: object, key: str, bad: str = "warning", **values: object) -> Finding:
     """The finding `key`, or where it is not `fine` `key`_bad, whose text has the mend."""
     return ("ok", key, values) if fine else (bad, key + "_bad", values)
@@ -3056,8 +3029,7 @@ def check_way(state: State) -> Iterator[Finding]:
         logged = file.read()
     pushed = {str(push.get("sequence_id")) for push in ntfy.poll([config.topic], "12h")}
     foreign = [one for one in pushed if re.fullmatch(ID_FORM, one) and one not in logged]
-    if foreign:
-        yield judge(False, "d_alone", n=len(foreign), topic=shorten(config.topic))
+    yield judge(not foreign, "d_alone", n=len(foreign), topic=shorten(config.topic))
 
 def check_agents(state: State) -> Iterator[Finding]:
     """Of each agent on this machine: its version, a4p's hooks, and what works against them."""
@@ -3187,15 +3159,14 @@ def cmd_ask(options: Options) -> None:
         raise UsageError("ask_options")
     question = Question("", options.header, options.text, list(map(Option, labels)), options.multi)
     timeout = seconds_of(options.timeout) if options.timeout else config.timeout
-    outcome = ask_phone(options, Sender("Ask", os.path.basename(os.getcwd())), question, timeout)
-    answer = outcome.answer
-    if answer is None:
-        raise NoAnswer("no_answer" if outcome.state == "timeout" else "not_waiting")
+    answer = ask_phone(options, Sender("Ask", os.path.basename(os.getcwd())), question, timeout)
+    if answer.state != "answered":
+        raise NoAnswer("no_answer" if answer.state == "timeout" else "not_waiting")
     if options.json:
         return show(json.dumps({"selected": answer.selected, "text": answer.text or None}))
     show("\n".join(filter(None, [*answer.selected, answer.text])))
 
-def ask_phone(options: Options, sender: Sender, question: Question, timeout: float) -> Outcome:
+def ask_phone(options: Options, sender: Sender, question: Question, timeout: float) -> Answer:
     """Ask, with a countdown where stderr is a terminal; the push is replaced at the end."""
     closings: list[Json] = []
     end = time.monotonic() + timeout
@@ -3362,8 +3333,8 @@ def try_phone(options: Options, phone: str) -> int:
         return 1
     began = time.monotonic()
     question = Question("", "a4p", options.say("test_text"), [Option(options.say("yes"))])
-    answer = ask_phone(options, Sender("a4p"), question, TEST_WAIT).answer
-    if not answer:
+    answer = ask_phone(options, Sender("a4p"), question, TEST_WAIT)
+    if answer.state != "answered":
         options.tell("silent_" + phone)
         return NoAnswer.exit_code
     show(options.say("test_ok", answer=answer.joined(),
@@ -3427,28 +3398,25 @@ def cmd_demo(options: Options) -> None:
         call: Any = AGENTS["claude"].read(DEMO_CALL, "wait")
         ntfy = Ntfy(state.config)
         stream = ntfy.stream([topic])
-        background(lambda: play_phone(options, ntfy, stream))
+        def play() -> None:  # the phone: shows each push, and answers by itself with --reply
+            for event in filter(lambda event: event["event"] == "message", stream):
+                taps = "   ".join(f"[ {action['label']} ]" for action in event.get("actions", []))
+                rows = [event["title"], "", *event["message"].split("\n"), "", taps]
+                show("\n  | ".join([options.say("demo_push"), *rows]) + "\n")
+                replies = topic + REPLY_SUFFIX
+                if options.reply:
+                    ntfy.publish({"topic": replies, "message": options.reply})
+                else:
+                    options.tell("demo_ask", url=f"{ntfy.server}/{replies}")
+        background(play)
         with Conversation(state, call.sender, 300, lambda body: stream.close()) as talk:
-            answer = talk.ask(call.questions[0]).answer
-        if answer is None:
+            answer = talk.ask(call.questions[0])
+        if answer.state != "answered":
             raise NoAnswer("no_answer")
         options.tell("demo_got")
         show(json.dumps(call.output([answer]), indent=2, ensure_ascii=False))
 
-def play_phone(options: Options, ntfy: Ntfy, stream: Stream) -> None:
-    """Show each push, and answer by itself where `--reply` says what."""
-    for event in filter(lambda event: event["event"] == "message", stream):
-        buttons = "   ".join(f"[ {action['label']} ]" for action in event.get("actions", []))
-        rows = [event["title"], "", *event["message"].split("\n"), "", buttons]
-        show("\n  | ".join([options.say("demo_push"), *rows]) + "\n")
-        replies = event["topic"] + REPLY_SUFFIX
-        if options.reply:
-            ntfy.publish({"topic": replies, "message": options.reply})
-        else:
-            options.tell("demo_ask", url=f"{ntfy.server}/{replies}")
-
-# A row is a command: its name, help in English and in Chinese, an example, and its arguments:
-# NAMES VALUE: help. `cmd_NAME` runs it.
+# name | help in English | in Chinese | example | its arguments, as NAMES VALUE: help
 COMMANDS = {row.split(" | ")[0]: row.split(" | ")[1:] for row in """
 setup | choose server, phone and agents, and prove it | 选择服务器、手机和 agent，并当场验证 | a4p.py setup --server https://ntfy.sh | --yes: take every default, ask nothing | --server URL: an ntfy server's URL, or embedded | --topic NAME: an existing topic | --lang LANGUAGE: en or zh
 out | questions go to the phone from now on | 从现在起问题发到手机 | a4p.py out --for 2h --wait 10m | --for 2h: come home by itself after this time | --wait 10m: how long each question waits

@@ -99,7 +99,7 @@ def test_a_slash_behind_the_server_does_not_count(tmp_path: Path) -> None:
 def test_the_home_is_an_absolute_path(
         home: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A4P_HOME", home)
-    assert a4p.home_dir() == os.path.expanduser(path.format(cwd=os.getcwd()))
+    assert a4p.State().home == os.path.expanduser(path.format(cwd=os.getcwd()))
 
 
 # --- a broken config --------------------------------------------------------

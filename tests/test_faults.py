@@ -84,7 +84,7 @@ def talk(home: Home, monkeypatch: pytest.MonkeyPatch) -> Talk:
                 outcomes = [conversation.ask(a4p.Question("", "", text, options))
                             for text in texts or ["Which database?"]]
             played.result()
-        return [outcome.answer for outcome in outcomes if outcome.answer]
+        return [outcome for outcome in outcomes if outcome.state == "answered"]
 
     return run
 
@@ -571,7 +571,7 @@ def test_thirty_streams_and_one_that_is_refused(
             with a4p.Conversation(a4p.State(str(home.path)), a4p.Sender("Claude"), 60,
                                   lambda body: None) as conversation:
                 outcome = conversation.ask(a4p.Question("", "", text, [a4p.Option("Yes")]))
-                return outcome.answer.joined() if outcome.answer else "", conversation.inbox.live_since < a4p.NEVER
+                return outcome.joined(), conversation.inbox.live_since < a4p.NEVER
 
         texts = [f"Q{n}" for n in range(31)]
         with ThreadPoolExecutor(31) as pool:

@@ -61,7 +61,7 @@ def test_eight_at_once_each_get_their_own_in_100_rounds(home: Home) -> None:
                 ready.wait(30)
                 name = str(number + HOOKS * turn)
                 outcome = talk.ask(a4p.Question("", "", name, options))
-                right += outcome.answer == a4p.Answer([], f"for {name}")
+                right += outcome == a4p.Answer([], f"for {name}")
         return right
 
     with ThreadPoolExecutor(HOOKS) as pool:
