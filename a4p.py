@@ -213,6 +213,7 @@ too_big | the question does not fit in one push - it stays at the terminal | 问
 mend_401 | the credentials are wrong, see `token` | 凭据错误，请检查 `token`
 mend_403 | these credentials may not use this topic | 该凭据无权使用此主题
 mend_42908 | the daily quota is used up until midnight UTC; try your own server | 今日配额已用完（UTC 零点重置）；可改用自己的服务器
+mend_413 | the push is too large | 推送过大
 mend_429 | wait a minute, fewer requests are allowed | 请等一分钟，请求过于频繁
 mend | see the server's log | 请看服务器日志
 listen | cannot listen on {address} ({detail}) - choose another with --listen | 无法监听 {address}（{detail}）- 请用 --listen 换一个
@@ -513,7 +514,7 @@ class Pending:
     def entries(self) -> list[Json]:
         """Every readable entry of this host, the oldest first; `lives`: so does its process."""
         found = []
-        for name in list_dir(self.folder):
+        for name in filter(lambda name: name.endswith(".json"), list_dir(self.folder)):
             try:
                 with open(f"{self.folder}/{name}", encoding="utf-8", opener=unblocked) as file:
                     entry = json.loads(file.read(100_000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -324,11 +325,27 @@ def test_a_yes_from_before_the_push_allows_nothing(home: Home, phone: Phone, hoo
     phone.type("yes")
     run = hook("claude", request())
     push = phone.push()
-    phone.type("yes")  # within the push's second: nobody has read it yet
-    with pytest.raises(Exception, match="timed out"):
+    with pytest.raises(subprocess.TimeoutExpired):
         run.process.wait(1.5)
     phone.tap(push, -1)
     assert run.output()["hookSpecificOutput"]["decision"]["behavior"] == "deny"
+
+
+@pytest.mark.parametrize(("later", "counts"), [(0, False), (1, True)])
+def test_a_yes_within_the_push_s_second_allows_nothing(
+        home: Home, later: int, counts: bool) -> None:
+    """Nobody has read it by then."""
+    state, ask = a4p.State(str(home.path)), a4p.Approval("", "", "May I?", [
+        a4p.Option("Allow"), a4p.Option("Deny")])
+    with a4p.Conversation(state, a4p.Sender("Test"), 1, lambda body: None) as talk:
+        push = talk.push = a4p.Push(state.config, a4p.Sender("Test"), ask)
+        talk.published, talk.pushed_at, talk.replayed, talk.asked_back = 0.0, 100, set(), ""
+        push.tag = state.pending.add({
+            "id": push.id, "title": push.title, "text": "May I?", "since": time.time(),
+            "deadline": time.time() + 9, "closing": {}})
+        event = {"id": "e1", "time": 100 + later, "event": "message", "via": 1.0,
+                 "topic": state.config.topic + "-response", "message": "yes"}
+        assert (talk._consider(event) == a4p.Answer(["Allow"])) is counts
 
 
 def test_a_yes_while_another_question_waits_is_asked_back(
