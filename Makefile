@@ -11,7 +11,7 @@ RULES = --line-length 100 --target-version py39 --select E,F,W,B,I,UP,C4,SIM \
 .PHONY: test lint e2e bench soak fuzz coverage clean
 
 test: $(VENV)/test
-	$(BIN)/python -m pytest -q -n auto --doctest-modules a4p.py tests --ignore=tests/e2e --ignore=tests/bench.py
+	$(BIN)/python -m pytest -q -n 4 --doctest-modules a4p.py tests --ignore=tests/e2e --ignore=tests/bench.py
 
 lint: $(VENV)/lint
 	$(BIN)/ruff check $(RULES) a4p.py tests
