@@ -1,4 +1,4 @@
-# make test: from nothing to green; make lint; make e2e: real agents, real browser.
+# make test: from nothing to green (three workers: most tests wait); make lint; make e2e: real agents, real browser.
 # make soak: a hook waits SECONDS (two hours) over 50 cut connections; memory and CPU.
 # make fuzz: samples mutated for SECONDS (ten minutes).
 # make coverage: what of a4p.py the tests run, in the processes of hooks and commands, too.
@@ -11,7 +11,7 @@ RULES = --line-length 100 --target-version py39 --select E,F,W,B,I,UP,C4,SIM \
 .PHONY: test lint e2e bench soak fuzz coverage clean
 
 test: $(VENV)/test
-	$(BIN)/python -m pytest -q -n 4 --doctest-modules a4p.py tests --ignore=tests/e2e --ignore=tests/bench.py
+	$(BIN)/python -m pytest -q -n 3 --dist loadgroup --doctest-modules a4p.py tests --ignore=tests/e2e --ignore=tests/bench.py
 
 lint: $(VENV)/lint
 	$(BIN)/ruff check $(RULES) a4p.py tests
@@ -33,7 +33,7 @@ fuzz: $(VENV)/test
 coverage: $(VENV)/test
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'coverage>=7.10'
 	A4P_PYTHON=$(abspath $(BIN))/python COVERAGE_RCFILE=$(abspath tests/coverage.ini) $(BIN)/python -m coverage run \
-		-m pytest -q -n auto tests --ignore=tests/e2e --ignore=tests/bench.py
+		-m pytest -q -n 3 --dist loadgroup tests --ignore=tests/e2e --ignore=tests/bench.py
 	$(BIN)/python -m coverage combine -q --rcfile=tests/coverage.ini
 	$(BIN)/python -m coverage report --rcfile=tests/coverage.ini
 

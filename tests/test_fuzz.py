@@ -72,7 +72,7 @@ def test_whatever_lies_in_the_home_the_commands_work(data: bytes) -> None:
     fuzz.entry(data)
 
 
-@settings(STEADY, max_examples=40)
+@settings(STEADY, max_examples=12)
 @given(mutations("store"))
 def test_the_server_starts_with_any_file(data: bytes) -> None:
     fuzz.store(data)

@@ -167,6 +167,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, closed_port: int) -> dict[str
         return dict(pool.map(one, SAMPLES))
 
 
+@pytest.mark.xdist_group("samples")
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_hook_exits_0_and_prints_nothing(done: dict[str, Done], name: str) -> None:
     found = done[name]
@@ -174,6 +175,7 @@ def test_the_hook_exits_0_and_prints_nothing(done: dict[str, Done], name: str) -
     assert found.seconds < SOON
 
 
+@pytest.mark.xdist_group("samples")
 @pytest.mark.parametrize("name", NOT_JSON)
 def test_what_is_no_json_is_logged_as_that_in_one_line(done: dict[str, Done], name: str) -> None:
     log = done[name].log
@@ -181,6 +183,7 @@ def test_what_is_no_json_is_logged_as_that_in_one_line(done: dict[str, Done], na
     assert log.count("\n") == 1
 
 
+@pytest.mark.xdist_group("samples")
 @pytest.mark.parametrize("name", WRONG_TYPES)
 def test_wrong_types_inside_are_logged(done: dict[str, Done], name: str) -> None:
     assert done[name].log
@@ -188,11 +191,13 @@ def test_wrong_types_inside_are_logged(done: dict[str, Done], name: str) -> None
     assert "Traceback" not in done[name].log
 
 
+@pytest.mark.xdist_group("samples")
 @pytest.mark.parametrize("name", NOT_OURS)
 def test_what_is_not_ours_is_passed_over_without_a_trace(done: dict[str, Done], name: str) -> None:
     assert done[name].log == ""
 
 
+@pytest.mark.xdist_group("samples")
 @pytest.mark.parametrize("name", ASKED)
 def test_what_can_be_asked_is_asked_and_the_refusal_logged(
         done: dict[str, Done], name: str) -> None:
