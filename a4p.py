@@ -1938,7 +1938,7 @@ function take(m) {
   const id = String(m.topic === topic ? m.sequence_id || m.id : m.title), a = Object(m.a4p);
   const item = items.get(id) || { id, time: m.time }, asks = /^(question|approval)$/.test(a.kind);
   const about = id.endsWith("b") && items.get(id.slice(0, -1));  // whom a word is about
-  if (item.card || about?.card) calm = Date.now() + 400;  // a second tap must not hit the next
+  if ((item.card ?? about?.card)?.isConnected) calm = Date.now() + 400;  // no tap hits the next
   drawing ||= setTimeout(draw, 20);  // a replay is drawn once
   if (m.event !== "message") return /^message_/.test(m.event) && items.delete(id);  // or cleared
   if (m.topic !== topic) return set(item, { sent: m.message });
