@@ -4,4 +4,4 @@ for word do
   shift
   case $word in -I | -S) ;; *) set -- "$@" "$word" ;; esac
 done
-exec "$A4P_PYTHON" "$@"
+exec "${A4P_PYTHON:-$(dirname "$0")/../.venv/bin/python}" "$@"  # some tests clear the environment
