@@ -1,7 +1,8 @@
 # make test: from nothing to green (three workers: most tests wait); make lint; make e2e: real agents, real browser.
 # make soak: a hook waits SECONDS (two hours) over 50 cut connections; memory and CPU.
 # make fuzz: samples mutated for SECONDS (ten minutes).
-# make coverage: what of a4p.py the tests run, in the processes of hooks and commands, too.
+# make coverage: what of a4p.py the tests run, in the processes of hooks and commands, too. A few
+# tests fail by being measured: those that look at what a hook loads.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -32,7 +33,7 @@ fuzz: $(VENV)/test
 
 coverage: $(VENV)/test
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'coverage>=7.10'
-	A4P_PYTHON=$(abspath $(BIN))/python COVERAGE_RCFILE=$(abspath tests/coverage.ini) $(BIN)/python -m coverage run \
+	-A4P_PYTHON=$(abspath $(BIN))/python COVERAGE_RCFILE=$(abspath tests/coverage.ini) $(BIN)/python -m coverage run \
 		-m pytest -q -n 3 --dist loadgroup tests --ignore=tests/e2e --ignore=tests/bench.py
 	$(BIN)/python -m coverage combine -q --rcfile=tests/coverage.ini
 	$(BIN)/python -m coverage report --rcfile=tests/coverage.ini
