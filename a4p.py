@@ -1214,10 +1214,10 @@ class Conversation:
         if not self.waiting:
             return
         push = self.push
-        self.pending.drop(push.tag)
         self.close_push(push.closing(state, answer))
         if push.asides:
             self.close_push({"topic": self.config.topic, "delete": push.id + "b"})
+        self.pending.drop(push.tag)  # after these: killed before, the next command sweeps it
         self.waiting = False  # last: a signal before this would leave the push alive
         self.log.line(f"{push.id} {self.sender.agent} {state}", *([answer] if answer else []))
 

@@ -179,3 +179,13 @@ def test_a_typed_reply_is_taken_once_even_if_all_is_replayed(
         for event in talk.ntfy.poll(talk.inbox.topics, "all"):
             assert talk._consider({**event, "via": 99}) is None
         state.pending.drop(push.tag)
+
+
+def test_an_entry_stays_until_its_receipt_is_handed_on(home: Home) -> None:
+    """So that the push of a process that is killed on the way is replaced by the next command."""
+    state, there = a4p.State(str(home.path)), []
+    with a4p.Conversation(state, a4p.Sender("Test"), 1,
+                          lambda body: there.append(len(state.pending.live()))) as talk:
+        assert talk.ask(a4p.Question("", "", "Well?")).state == "timeout"
+    assert there == [1]
+    assert state.pending.live() == []
