@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agents import CLAUDE, HOOK_TIMEOUT, Agent, Claude, Codex, Dsh, write_json
+from agents import CLAUDE, HOOK_TIMEOUT, Agent, Claude, Codex, Dsh, wait_until, write_json
 from homes import PROMPT, Home
 from models import Call, Model
 from phones import Phone
@@ -148,8 +148,15 @@ def planner(claude: Callable[..., Claude], home: Home, phone: Phone) -> Claude:
                    Call("ToolSearch", {"query": "select:ExitPlanMode", "max_results": 1}),
                    Call("ExitPlanMode", {}), permission_mode="plan")
     first = phone.push()
-    transcript = next((agent.home / ".claude" / "projects").glob("*/*.jsonl")).read_text()
-    name = re.findall(r'"slug":"([^"]+)"', transcript)[-1]
+    names: list[str] = []
+
+    def named() -> list[str]:
+        for file in (agent.home / ".claude" / "projects").glob("*/*.jsonl"):
+            names.extend(re.findall(r'"slug":"([^"]+)"', file.read_text()))
+        return names
+
+    wait_until(named, 10, lambda: "a name for the plan in the transcript")
+    name = names[-1]
     (agent.home / ".claude" / "plans").mkdir(exist_ok=True)
     (agent.home / ".claude" / "plans" / f"{name}.md").write_text("# Ledger\n\n1. Sum up\n")
     phone.tap(first, ALLOW)

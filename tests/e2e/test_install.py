@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agents import NO_DIALOG, Agent, Claude, Codex, Dsh, Screen, end, marked
+from agents import Agent, Claude, Codex, Dsh, Screen, end, marked
 from homes import A4P
 from models import Call, Model
 from phones import Phone
@@ -237,20 +237,25 @@ def test_claude_is_answered_through_an_installed_config(
 def test_a_session_of_claude_that_is_open_soon_uses_what_is_installed_meanwhile(
         tmp_path: Path, run: contextlib.ExitStack, server: str) -> None:
     """It looks at its settings every few seconds: so the model asks until it has."""
-    call, times = Call("AskUserQuestion", {"questions": [CLAUDE_QUESTION]}), 10
-    model = run.enter_context(Model(*[[call]] * times))
+    asked = [{**CLAUDE_QUESTION, "question": f"Which database, at {n}?"} for n in range(10, 20)]
+    model = run.enter_context(Model(*(
+        [Call("AskUserQuestion", {"questions": [question]})] for question in asked)))
     claude = run.enter_context(Claude(tmp_path, model, "", events=(), mode="tmux"))
     claude.dialog()
     ready(claude, server, "claude")
     with phone_of(claude) as phone:
-        number = 0
-        while not phone.pushes and number < times:
-            number += 1
-            claude.screen.press_until(NO_DIALOG, "Enter")  # at the desk
+        for n in range(10, 19):
+            if phone.pushes:
+                break
+            # at the desk, until this one is gone: the next may be there at once
+            claude.screen.press_until(rf"(?s)\A(?!.*database, at {n}\?.*Enter to select)", "Enter")
             with contextlib.suppress(AssertionError):
                 phone.push(timeout=4)
-        phone.tap(phone.push(), 1)
-        assert model.result(number) == chosen(("Which database?", "SQLite"))
+        push = phone.push()
+        phone.tap(push, 1)
+        text = push["message"].split("\n")[0]
+        number = [question["question"] for question in asked].index(text)
+        assert model.result(number) == chosen((text, "SQLite"))
 
 
 def test_claude_is_answered_through_the_settings_of_a_project(
