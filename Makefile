@@ -1,4 +1,4 @@
-# make test: from nothing to green (three workers: most tests wait); make lint; make e2e: real agents, real browser.
+# make test: from nothing to green (four workers: most tests wait); make lint; make e2e: real agents, real browser.
 # make soak: a hook waits SECONDS (two hours) over 50 cut connections; memory and CPU.
 # make fuzz: samples mutated for SECONDS (ten minutes).
 # make coverage: what of a4p.py the tests run, in the processes of hooks and commands, too. A few
@@ -6,13 +6,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+# Plugins by name: found by themselves, each module of theirs is searched for assertions to rewrite.
+FAST = -q -n 4 --timeout 120 --disable-plugin-autoload -p xdist -p pytest_timeout tests --ignore=tests/e2e --ignore=tests/bench.py
 RULES = --line-length 100 --target-version py39 --select E,F,W,B,I,UP,C4,SIM \
         --per-file-ignores 'tests/*:E501,tests/*:SIM117' --config 'src=[".", "tests", "tests/e2e"]'
 
 .PHONY: test lint e2e bench soak fuzz coverage clean
 
 test: $(VENV)/test
-	$(BIN)/python -m pytest -q -n 3 --dist loadgroup --doctest-modules a4p.py tests --ignore=tests/e2e --ignore=tests/bench.py
+	$(BIN)/python -m pytest $(FAST) --doctest-modules a4p.py
 
 lint: $(VENV)/lint
 	$(BIN)/ruff check $(RULES) a4p.py tests
@@ -34,7 +36,7 @@ fuzz: $(VENV)/test
 coverage: $(VENV)/test
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'coverage>=7.10'
 	-A4P_PYTHON=$(abspath $(BIN))/python COVERAGE_RCFILE=$(abspath tests/coverage.ini) $(BIN)/python -m coverage run \
-		-m pytest -q -n 3 --dist loadgroup tests --ignore=tests/e2e --ignore=tests/bench.py
+		-m pytest $(FAST)
 	$(BIN)/python -m coverage combine -q --rcfile=tests/coverage.ini
 	$(BIN)/python -m coverage report --rcfile=tests/coverage.ini
 
@@ -43,9 +45,8 @@ $(VENV)/python:
 	@touch $@
 
 $(VENV)/test: $(VENV)/python Makefile
-	$(BIN)/python -m pip install -q --disable-pip-version-check pytest pytest-timeout pytest-xdist hypothesis \
-		'mcp>=2.3; python_version >= "3.10"'
-	$(BIN)/python -m pip install -q --disable-pip-version-check --only-binary zxing-cpp zxing-cpp
+	$(BIN)/python -m pip install -q --disable-pip-version-check --only-binary zxing-cpp \
+		pytest pytest-timeout pytest-xdist hypothesis zxing-cpp 'mcp>=2.3; python_version >= "3.10"'
 	@touch $@
 
 $(VENV)/lint: $(VENV)/python Makefile

@@ -342,8 +342,9 @@ def remove(path: str, older: float = 0) -> bool:
 
 def list_dir(folder: str) -> list[str]:
     """The names in a folder; none where it is not there, or another's, which we must not empty."""
-    _, folders, files = next(os.walk("" if os.path.islink(folder) else folder), ("", [], []))
-    return folders + files
+    with contextlib.suppress(OSError):
+        return [] if os.path.islink(folder) else os.listdir(folder)
+    return []
 
 def write_private(path: str, text: str, place: Callable[[str, str], None] = os.replace) -> bool:
     """Write atomically, 0600, with the folder; False where os.link was too late. A4pError."""
@@ -1205,6 +1206,8 @@ class Conversation:
             if answer:
                 return answer
             state = self.ended() if self.pending.has(self.push.tag + ".json") else "released"
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+                state = "withdrawn"  # by `release`, but a callback lost what that raised
             if not state and event is None and time.monotonic() >= self.deadline:
                 state = "timeout"
             if state:
@@ -1704,6 +1707,7 @@ def watch(call: Call) -> Callable[[], str]:
 def release(number: int, frame: object) -> None:
     """A signal handler: the question is taken away."""
     on_signals(signal.SIG_IGN)  # Claude Code 2.1.197 sends SIGTERM twice
+    sys.unraisablehook = lambda lost: None  # in a callback, as imports have: `_wait` looks for it
     raise Released("ended by a signal")
 
 def on_signals(handler: Any) -> None:
@@ -3101,8 +3105,7 @@ def show(text: str, file: Any = None) -> None:
 
 def tell_mode(options: Options, out: Json | None) -> None:
     """Say whether questions go to the phone, and until when."""
-    until = out and out["until"] and time.strftime(
-        "%Y-%m-%d %H:%M", time.localtime(out["until"]))
+    until = out and out["until"] and time.strftime("%Y-%m-%d %H:%M", time.localtime(out["until"]))
     options.tell("out" if until else "out_open" if out else "home", until=until)
 
 def cmd_out(options: Options) -> None:
@@ -3163,9 +3166,8 @@ def cmd_ask(options: Options) -> None:
     answer = ask_phone(options, Sender("Ask", os.path.basename(os.getcwd())), question, timeout)
     if answer.state != "answered":
         raise NoAnswer("no_answer" if answer.state == "timeout" else "not_waiting")
-    if options.json:
-        return show(json.dumps({"selected": answer.selected, "text": answer.text or None}))
-    show("\n".join(filter(None, [*answer.selected, answer.text])))
+    found = json.dumps({"selected": answer.selected, "text": answer.text or None})
+    show(found if options.json else "\n".join(filter(None, [*answer.selected, answer.text])))
 
 def ask_phone(options: Options, sender: Sender, question: Question, timeout: float) -> Answer:
     """Ask, with a countdown where stderr is a terminal; the push is replaced at the end."""
@@ -3338,8 +3340,7 @@ def try_phone(options: Options, phone: str) -> int:
     if answer.state != "answered":
         options.tell("silent_" + phone)
         return NoAnswer.exit_code
-    show(options.say("test_ok", answer=answer.joined(),
-                     ms=int((time.monotonic() - began) * 1000)))
+    show(options.say("test_ok", answer=answer.joined(), ms=int((time.monotonic() - began) * 1000)))
     return 0
 
 def show_code(link: str) -> None:

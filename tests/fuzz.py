@@ -14,6 +14,7 @@ import random
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -332,12 +333,81 @@ def line(data: bytes) -> None:
             assert set(outcome.selected) <= {"Redis", "Memory"}
 
 
-# name: (samples, property). MCP's messages come here once there is a server for them.
+class Spoken:
+    """`a4p.py mcp` at a desk without page or phone: whatever comes, each line that it says is a
+    message of the protocol, a ping after it is answered, and no error of its own is logged."""
+
+    checks = 0
+
+    def __enter__(self) -> Spoken:
+        self.folder = tempfile.mkdtemp()
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, a4p.__file__, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self.errors, env={**os.environ, "A4P_HOME": self.folder})
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self.process as process:
+            process.communicate(timeout=HANG)
+        with self.errors:
+            self.errors.seek(0)
+            said = self.errors.read()
+        shutil.rmtree(self.folder)
+        assert (process.returncode, said) == (0, b"")
+
+    def check(self, data: bytes) -> None:
+        """The property."""
+        self.checks += 1
+        after = f"after {self.checks}"
+        ping = json.dumps({"jsonrpc": "2.0", "method": "ping", "id": after}).encode()
+        writer = a4p.background(lambda: self.write(data + b"\n" + ping + b"\n"))
+        for line in iter(self.process.stdout.readline, b""):  # type: ignore[union-attr]
+            message = samples.strict_json(line.decode())
+            if message.get("id") == after:
+                break
+            self.check_message(message)
+        else:
+            raise AssertionError("it ended")
+        writer.join()
+        log = Path(self.folder) / "a4p.log"
+        assert not log.exists() or "Traceback" not in log.read_text(), log.read_text()
+
+    def write(self, data: bytes) -> None:
+        """Send these lines."""
+        assert self.process.stdin
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def check_message(self, message: Any) -> None:
+        """A request of a form, a notification, a result or an error, with nothing else in it."""
+        assert message.pop("jsonrpc") == "2.0"
+        if "method" in message:
+            assert message.pop("method") in ("elicitation/create", "notifications/progress",
+                                             "notifications/cancelled")
+            assert set(message) <= {"id", "params"}
+        elif "error" in message:
+            assert set(message) == {"id", "error"} and set(message["error"]) == {"code", "message"}
+            assert -32768 <= message["error"]["code"] <= -32000
+        else:
+            assert set(message) == {"id", "result"} and type(message["id"]) in (str, int)
+            value = message["result"].get("structuredContent", {})
+            assert set(value) in (set(), {"sent"}, {"value", "reason"})
+            assert all(type(text) in (str, bool, type(None)) for text in value.values())
+
+
+def mcp(data: bytes) -> None:
+    """Any bytes on an MCP server's stdin."""
+    with Spoken() as spoken:
+        spoken.check(data)
+
+
+# name: (samples, property)
 TARGETS: dict[str, tuple[list[bytes], Callable[[bytes], None]]] = {
     "stdin": (samples.CALL_BYTES, stdin), "reply": (samples.REPLY_BYTES, reply),
     "config": (samples.CONFIG_BYTES, config), "entry": (samples.ENTRY_BYTES, entry),
     "store": (samples.STORE_BYTES, store), "http": (samples.REQUEST_BYTES, http),
-    "line": (samples.LINE_BYTES, line)}
+    "line": (samples.LINE_BYTES, line), "mcp": (samples.MCP_BYTES, mcp)}
 
 
 # --- the mutator ------------------------------------------------------------
@@ -380,7 +450,8 @@ def main(seconds: float, seed: int, names: list[str]) -> int:
     runs, spent = dict.fromkeys(names or TARGETS, 0), dict.fromkeys(names or TARGETS, 0.0)
     signal.signal(signal.SIGALRM, hung)
     print(f"seed {seed}", flush=True)
-    with Served() as served:
+    with Served() as served, Spoken() as spoken:
+        kept = {"http": served.check, "mcp": spoken.check}  # one server each, for all inputs
         while time.monotonic() < end:
             name = min(spent, key=lambda one: spent[one])
             seeds, check = TARGETS[name]
@@ -389,7 +460,7 @@ def main(seconds: float, seed: int, names: list[str]) -> int:
             began = time.monotonic()
             signal.alarm(HANG)
             try:
-                served.check(data) if name == "http" else check(data)
+                kept.get(name, check)(data)
             except Exception as error:
                 served.log.clear()
                 where = traceback.extract_tb(error.__traceback__)[-1]

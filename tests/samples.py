@@ -232,3 +232,19 @@ LINE_BYTES = [json.dumps({
         ("-response", {"attachment": {"name": "a.txt", "type": "text/plain", "size": 3,
                                       "url": "http://127.0.0.1:9/file/a.txt"}}),
         ("-response", {"encoding": "base64", "expires": 2000000000, "actions": [{"a": 1}]}))]
+ASK_USER = {"title": "Which?", "description": '{"a": [1]}', "options": [
+    {"value": "pg", "label": "PostgreSQL", "priority": "high"}, {"value": "", "label": "None", "danger": True}]}
+MCP_BYTES = [b"".join(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n" for message in some)
+             for some in (
+    [{"id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "clientInfo": {"name": "n", "title": "T"}, "capabilities": {}}},
+     {"method": "notifications/initialized"}, {"id": "p", "method": "ping"}],
+    [{"id": 1, "method": "initialize", "params": {"capabilities": {"elicitation": {"form": {}}}}},
+     {"id": 2, "method": "tools/call", "params": {"name": "ask_user", "arguments": ASK_USER}},
+     {"id": "form of 2", "result": {"action": "accept", "content": {"option": "PostgreSQL"}}}],
+    [{"id": 3, "method": "tools/call", "params": {"name": "ask_user", "arguments": ASK_USER,
+                                                  "_meta": {"progressToken": 7}}},
+     {"method": "notifications/cancelled", "params": {"requestId": 3, "reason": "r"}}],
+    [{"id": 4, "method": "tools/call", "params": {"name": "notify_user", "arguments": {"message": "x"}}},
+     {"id": 5, "method": "tools/list", "params": {}}])]
+MCP_BYTES += [b"[" + b",".join(MCP_BYTES[0].splitlines()) + b"]\n"]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -189,6 +190,28 @@ def test_a_signal_withdraws_at_once(
     assert run.output() is None
     assert time.monotonic() - began < 1.0
     assert phone.replaced(push)["message"] == "Withdrawn by the agent"
+
+
+def test_a_signal_that_comes_in_a_callback_is_not_lost(
+        home: Home, phone: Phone, hook: Start, tmp_path: Path) -> None:
+    """What a signal's handler raises there, as at the end of an import, Python drops."""
+    script = tmp_path / "signalled.py"
+    script.write_text(f"""import os, signal, sys
+sys.path.insert(0, {str(A4P.parent)!r})
+import a4p
+class Lost:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        sum(range(1000))
+def ended():
+    Lost()
+    return ""
+a4p.watch = lambda call: ended
+sys.exit(a4p.main(sys.argv[1:]))
+""")
+    run = hook("claude", claude(DB), script)
+    assert run.output() is None
+    assert phone.replaced(phone.push())["message"] == "Withdrawn by the agent"
 
 
 def test_the_push_of_a_killed_hook_is_replaced_by_the_next_command(

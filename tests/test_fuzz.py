@@ -94,6 +94,16 @@ def test_bytes_on_a_socket_are_answered_or_the_connection_closed_and_no_thread_i
         check()
 
 
+def test_bytes_on_an_mcp_server_s_stdin_are_answered_by_messages_of_the_protocol() -> None:
+    with fuzz.Spoken() as spoken:
+        @settings(STEADY, max_examples=40)
+        @given(mutations("mcp") | st.binary(max_size=60))
+        def check(data: bytes) -> None:
+            spoken.check(data)
+
+        check()
+
+
 # --- what was found, each kind once -----------------------------------------
 
 @pytest.mark.parametrize(("name", "data"), [
@@ -116,5 +126,5 @@ def test_the_samples_are_what_they_are_meant_to_be() -> None:
         "PreToolUse", "PermissionRequest", "AskUserQuestion", "Elicitation", "Stop"}
     assert {agent for agent, _ in samples.CALLS} == set(fuzz.a4p.AGENTS)
     for name, (seeds, check) in fuzz.TARGETS.items():
-        for data in seeds if name not in ("line", "http") else seeds[:1]:
+        for data in seeds if name not in ("line", "http", "mcp") else seeds[:1]:
             check(data)

@@ -26,11 +26,6 @@ SDK = sys.version_info >= (3, 10)
 # On Python 3.9 the tests marked so are skipped, and no message is held against the schema; all
 # others run there too.
 sdk = pytest.mark.skipif(not SDK, reason="the official MCP SDK (mcp 2.3) needs Python 3.10")
-if SDK:
-    import mcp_types
-    from mcp import Client as SdkClient
-    from mcp import MCPError, StdioServerParameters
-    from mcp_types import jsonrpc, methods
 
 Message = dict[str, Any]
 
@@ -169,6 +164,8 @@ class Client:
         """Against the published schema of the protocol, which the SDK's models are made from."""
         if not SDK:
             return
+        from mcp_types import jsonrpc, methods  # here, as each worker would load a second's worth
+
         jsonrpc.jsonrpc_message_adapter.validate_json(line)
         method, version = message.get("method"), self.version
         if "result" in message:
@@ -751,9 +748,12 @@ def test_an_id_that_waits_already_is_refused(client: Start, phone: Phone) -> Non
 
 # === The official SDK's client ================================================
 
-def sdk_client(home: Home, mode: str, **options: Any) -> Any:
+def sdk_client(home: Home, mode: str, script: Path = A4P, **options: Any) -> Any:
     """The SDK's client, on a server of its own."""
-    server = StdioServerParameters(command=sys.executable, args=[str(A4P), "mcp"],
+    from mcp import Client as SdkClient
+    from mcp import StdioServerParameters
+
+    server = StdioServerParameters(command=sys.executable, args=[str(script), "mcp"],
                                    env={"A4P_HOME": str(home.path)})
     return SdkClient(server, mode=mode, **options)
 
@@ -765,6 +765,8 @@ both = pytest.mark.parametrize("mode", ["legacy", "auto"])
 @sdk
 @both
 def test_sdk_lists_calls_and_gets_structured_content(home: Home, phone: Phone, mode: str) -> None:
+    import mcp
+
     async def talk() -> None:
         async with sdk_client(home, mode) as one:
             assert one.session.protocol_version == HANDSHAKES[-1]
@@ -779,7 +781,7 @@ def test_sdk_lists_calls_and_gets_structured_content(home: Home, phone: Phone, m
             assert [result.structured_content["value"] for result in results] == ["pg", "lite"]
             wrong = await one.call_tool("ask_user", {**ASK, "options": []})
             assert wrong.is_error
-            with pytest.raises(MCPError):
+            with pytest.raises(mcp.MCPError):
                 await one.call_tool("ask_users", {})
 
     asyncio.run(talk())
@@ -802,11 +804,13 @@ def test_sdk_cancels(home: Home, phone: Phone, mode: str) -> None:
 @sdk
 @both
 def test_sdk_shows_its_form(home: Home, mode: str) -> None:
+    from mcp_types import ElicitResult
+
     desk(home)
 
     async def fill(context: object, params: Any) -> Any:
         assert params.requested_schema["properties"]["option"]["enum"] == ["PostgreSQL", "SQLite"]
-        return mcp_types.ElicitResult(action="accept", content={"option": "SQLite"})
+        return ElicitResult(action="accept", content={"option": "SQLite"})
 
     async def talk() -> None:
         async with sdk_client(home, mode, elicitation_callback=fill) as one:
@@ -830,9 +834,7 @@ def test_sdk_hears_progress(home: Home, phone: Phone, mode: str, tmp_path: Path)
             phone.tap(phone.push(), 0)
 
     async def talk() -> None:
-        server = StdioServerParameters(command=sys.executable, args=[str(quick)],
-                                       env={"A4P_HOME": str(home.path)})
-        async with SdkClient(server, mode=mode) as one:
+        async with sdk_client(home, mode, quick) as one:
             result = await one.call_tool("ask_user", ASK, progress_callback=hear)
             assert result.structured_content["value"] == "pg"
 

@@ -41,9 +41,9 @@ def decoded(data: bytes) -> list[bytes]:
     return [code.bytes for code in zxingcpp.read_barcodes(picture(quiet + rows + quiet))]
 
 
-@pytest.mark.parametrize("length", range(1, MOST + 1))
-def test_a_link_of_any_length_is_read_back(length: int) -> None:
-    assert read(a4p.qr_lines(link(length))) == [link(length)]
+def test_a_link_of_any_length_is_read_back() -> None:
+    for length in range(1, MOST + 1):
+        assert read(a4p.qr_lines(link(length))) == [link(length)]
 
 
 @pytest.mark.parametrize(("version", "most"), list(enumerate(
@@ -72,11 +72,11 @@ def test_any_bytes_are_read_back(data: bytes) -> None:
     assert decoded(data) == [data]
 
 
-@pytest.mark.parametrize("length", [1, 17, 32, 53, 78, 106, MOST])
 @pytest.mark.parametrize("value", [0x00, 0xFF, 0xAA, 0x55, 0xEC, 0x66, 0x99])
-def test_monotonous_bytes_are_read_back(value: int, length: int) -> None:
+def test_monotonous_bytes_are_read_back(value: int) -> None:
     """They make the patterns that the choice of a mask would avoid."""
-    assert decoded(bytes([value]) * length) == [bytes([value]) * length]
+    for length in (1, 17, 32, 53, 78, 106, MOST):
+        assert decoded(bytes([value]) * length) == [bytes([value]) * length]
 
 
 def test_some_damage_is_repaired() -> None:
