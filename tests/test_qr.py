@@ -63,7 +63,7 @@ def test_any_text_is_read_back_as_utf8(text: str) -> None:
     assert [code.bytes for code in codes] == [text.encode()]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.binary(min_size=1, max_size=MOST))
 @example(bytes(range(MOST)))
 @example(bytes(range(256 - MOST, 256)))

@@ -171,10 +171,10 @@ def plant(path: Path, kind: str, target: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link", "dangling"])
-@pytest.mark.parametrize("name", ["out", "config.json", "a4p.log", "pending", "taken",
-                                  "pending/k7.json"])
+@pytest.mark.parametrize("names", ["out", "config.json", "a4p.log taken pending/k7.json",
+                                   "pending"])
 def test_nothing_in_the_home_hangs_a_command_or_leads_out_of_it(
-        tmp_path: Path, name: str, kind: str) -> None:
+        tmp_path: Path, names: str, kind: str) -> None:
     home, target = tmp_path / "home", tmp_path / "elsewhere"
     write_config(home, server="http://127.0.0.1:9", timeout=1)
     (home / "out").touch()
@@ -182,10 +182,11 @@ def test_nothing_in_the_home_hangs_a_command_or_leads_out_of_it(
         (home / folder).mkdir()
     target.write_text("not ours")
     os.utime(target, (1, 1))
-    plant(home / name, kind, target)
+    for name in names.split():
+        plant(home / name, kind, target)
     hook = run(home, "hook", "claude", data=CALL, flags=("-I", "-S"))
     assert (hook.returncode, hook.stdout, hook.stderr) == (0, b"", b"")
-    for word in ("log" if name == "a4p.log" else "status", "home"):
+    for word in ("log" if "a4p.log" in names else "status", "home"):
         done = run(home, word)
         assert done.returncode in (0, 1, 2) and b"Traceback" not in done.stderr
     assert target.read_text() == "not ours" and sorted(os.listdir(tmp_path)) == ["elsewhere", "home"]
