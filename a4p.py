@@ -16,8 +16,7 @@ import os
 import sys
 import time
 
-# Modules that take time to import: each is, when something of it is first asked for, so that a
-# hook at home, and `typing` anywhere, cost nothing.
+# Imported when something of theirs is first asked for: a hook at home, and `typing`, cost nothing.
 LAZY = """argparse base64 collections contextlib difflib email.errors email.header hashlib hmac
     http.server json queue re shlex shutil signal socket socketserver ssl subprocess tempfile
     threading traceback unicodedata urllib.parse urllib.request""".split()  # noqa: SIM905
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     import urllib.parse as urllib_parse, urllib.request as urllib_request  # noqa: E401
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from http.server import BaseHTTPRequestHandler as HandlerBase
-    from queue import SimpleQueue
     from typing import Any
     Json = dict[str, Any]
     Read = Callable[["Call"], "list[Question]"]
@@ -135,8 +133,7 @@ class Released(BaseException):
     """A signal took the question away: no Exception, so that no handler keeps it."""
 
 # === Words for people =======================================================
-# PHONE stands on the phone, MESSAGES on the terminal. A row is: key | English | Chinese, however
-# long; ¶ is a new line in the text.
+# PHONE is for the phone, MESSAGES for the terminal: key | English | Chinese; ¶ is a new line.
 
 def texts(rows: str) -> dict[str, tuple[str, str]]:
     """A table of texts as key -> (English, Chinese)."""
@@ -169,7 +166,7 @@ done | Done | 结束
 go_on | Type what to do next, or tap Done. | 输入接下来要做的事，或点“结束”。
 answered | Answered: {answer} | 已回答：{answer}
 timeout | Not answered, back at the terminal | 无人回答，已回到终端
-released | Released, back at the terminal | 已放回终端
+released | Released, back at the terminal | 已退回终端
 withdrawn | Withdrawn by the agent | 已被 agent 撤回
 desk | Answered at the desk | 已在电脑前回答
 lost | No longer waiting, see the terminal | 已不再等待，请看终端
@@ -183,26 +180,26 @@ MESSAGES = texts("""
 out | Out: questions go to the phone until {until}. | 外出模式：问题会发到手机，直到 {until}。
 out_open | Out: questions go to the phone. `a4p.py home` ends it. | 外出模式：问题会发到手机。`a4p.py home` 结束。
 home | Home: questions stay at the terminal. | 在家模式：问题留在终端。
-released_n | Released: {n}. | 已放回终端：{n} 个。
+released_n | Released: {n}. | 已退回终端：{n} 个。
 server_is | Server {server}, topic {topic}. | 服务器 {server}，主题 {topic}。
 no_config | no topic yet - run: a4p.py setup | 还没有主题 - 请运行：a4p.py setup
 waiting_n | Waiting: {n}. | 等待中：{n} 个。
 waiting_row |   {id}  {agent}  {project}  {left} s left  {text} |   {id}  {agent}  {project}  还剩 {left} 秒  {text}
 ask_wait | Waiting for the phone: {left} s left (Ctrl-C withdraws) | 等待手机回复：还剩 {left} 秒（Ctrl-C 撤回）
-hook_hint | `a4p.py hook` is called by agents, with JSON on stdin - run: a4p.py setup | `a4p.py hook` 由 agent 调用，从标准输入读 JSON - 请运行：a4p.py setup
+hook_hint | `a4p.py hook` is called by agents, with JSON on stdin - run: a4p.py setup | `a4p.py hook` 由 agent 调用，从 stdin 读 JSON - 请运行：a4p.py setup
 mcp_call | {fault} - mend the call | {fault} - 请修正调用
 sent | Sent. | 已发送。
 no_answer | nobody answered in time | 没有人及时回答
-not_waiting | the question was released | 问题已放回终端
-withdrawn_cli | withdrawn | 已撤回
+not_waiting | the question was released | 问题已退回终端
+withdrawn_cli | stopped | 已中止
 config_json | {file}, line {line}: not JSON ({detail}) - mend that line | {file} 第 {line} 行：不是 JSON（{detail}）- 请修正该行
 config_value | {file}, line {line}: {name} must be {want} - mend it | {file} 第 {line} 行：{name} 必须是 {want} - 请修正
 env_value | {name} must be {want} - mend or unset it | {name} 必须是 {want} - 请修正或取消
 config_read | {file} cannot be read ({detail}) - check its owner and mode | 无法读取 {file}（{detail}）- 请检查所有者和权限
 home_write | {file} cannot be written ({detail}) - check it and its folder; A4P_HOME moves those of a4p | 无法写入 {file}（{detail}）- 请检查它和它的目录；a4p 自己的目录可用 A4P_HOME 换掉
 ask_options | a question needs a text, and options that differ - check -o | 提问需要文字和互不相同的选项 - 请检查 -o
-duration | {value} is no duration - write 90, 45s, 10m, 2h or 1d | {value} 不是时长 - 请写 90、45s、10m、2h 或 1d
-no_network | {server} cannot be reached ({detail}) - check the network and `server` | 无法连接 {server}（{detail}）- 请检查网络和 `server`
+duration | {value} is no duration, or too long here - write 90, 45s, 10m or 2h | {value} 不是时长，或在这里太长 - 请写 90、45s、10m 或 2h
+no_network | {server} cannot be reached ({detail}) - check the network, `server`, and that it runs | 无法连接 {server}（{detail}）- 请检查网络、`server`，以及服务器是否在运行
 slow_network | {server} did not answer within {seconds} s - check the network | {server} 在 {seconds} 秒内没有回应 - 请检查网络
 bad_tls | {server} does not prove who it is ({detail}) - check the certificate | {server} 的证书无法验证（{detail}）- 请检查证书
 moved | {server} answers HTTP {http} and points elsewhere - set `server` to {to} | {server} 返回 HTTP {http} 并指向别处 - 请把 `server` 设为 {to}
@@ -211,7 +208,7 @@ no_ntfy | {server} answered, but not as ntfy does (a login page?) - check the ne
 socks | SOCKS proxies are not supported - set `proxy` to an http:// one, or none | 不支持 SOCKS 代理 - 请把 `proxy` 设为 http:// 代理或留空
 too_big | the question does not fit in one push - it stays at the terminal | 问题太长，一条推送放不下 - 留在终端
 mend_401 | the credentials are wrong, see `token` | 凭据错误，请检查 `token`
-mend_403 | these credentials may not use this topic | 该凭据无权使用此主题
+mend_403 | these credentials, or none, may not use this topic; see `token` | 该凭据（或没有凭据）无权使用此主题；请检查 `token`
 mend_42908 | the daily quota is used up until midnight UTC; try your own server | 今日配额已用完（UTC 零点重置）；可改用自己的服务器
 mend_413 | the push is too large | 推送过大
 mend_429 | wait a minute, fewer requests are allowed | 请等一分钟，请求过于频繁
@@ -227,16 +224,16 @@ stdin_json | stdin is not JSON: {detail} | 标准输入不是 JSON：{detail}
 unexpected | unexpected {detail} - see {file} | 意外错误 {detail} - 见 {file}
 setup_done | Saved {file} (topic {topic}). | 已保存 {file}（主题 {topic}）。
 setup_android | On the phone: install ntfy, subscribe to¶    {server}/{topic}¶Whoever knows the topic can read and answer: it is a password. | 手机上：安装 ntfy，订阅¶    {server}/{topic}¶知道主题的人就能看到并回答：它就是密码。
-setup_ios | On the phone: install ntfy, subscribe to {topic} on {server}.¶Its app cannot type: a tap on a push opens a page that can. Whoever knows¶    {server}/{topic}¶can read and answer: it is a password. | 手机上：安装 ntfy，在 {server} 订阅 {topic}。¶它的 App 不能打字：点推送会打开能输入的网页。知道¶    {server}/{topic}¶的人就能看到并回答：它就是密码。
+setup_ios | On the phone: install ntfy, subscribe to {topic} on {server}.¶Its app cannot type: a tap on a push opens a page that can. Whoever knows¶    {server}/{topic}¶can read and answer: it is a password. | 手机上：安装 ntfy，在 {server} 订阅 {topic}。¶它的 App 不能打字：点推送会打开能输入的网页。¶    {server}/{topic}¶知道这个链接的人就能查看和回答：它就是密码。
 setup_page | On the phone, open¶    {server}/{topic}¶Whoever knows this link can read and answer: it is a password. | 用手机打开¶    {server}/{topic}¶知道这个链接的人就能看到并回答：它就是密码。
 setup_embedded | In another terminal start the server, leave it running, and open on the phone the link that it shows:¶    a4p.py serve --listen 0.0.0.0:2586 --token | 在另一个终端启动服务器，让它一直运行，并用手机打开它显示的链接：¶    a4p.py serve --listen 0.0.0.0:2586 --token
 q_lang | Language: en or zh [{default}]:  | 语言：en 或 zh [{default}]：
-q_server | Server: an ntfy URL, or embedded for a4p.py serve on this machine [{default}]:  | 服务器：ntfy 的 URL，或 embedded（本机运行 a4p.py serve）[{default}]：
+q_server | Server: the https:// URL of an ntfy server, or embedded for a4p.py serve on this machine [{default}]:  | 服务器：ntfy 服务器的 https:// URL，或 embedded（本机运行 a4p.py serve）[{default}]：
 q_topic | Topic, as secret as a password [{default}]:  | 主题，像密码一样保密 [{default}]：
 q_phone | Phone: android, ios, or page for a browser alone [{default}]:  | 手机：android、ios，或 page（只用浏览器）[{default}]：
-q_agents | Put hooks into the config of (names, or none) [{default}]:  | 把 hook 写入这些 agent 的配置（名字，或 none）[{default}]：
+q_agents | Put hooks into the config of (claude codex dsh, or none) [{default}]:  | 把 hook 写入这些 agent 的配置（claude codex dsh，或 none）[{default}]：
 q_ready | Ready on the phone? Enter sends a test question:  | 手机准备好了吗？按回车发送测试问题：
-q_bad | {value} does not fit here - see --help | {value} 不合要求 - 见 --help
+q_bad | {value} does not fit here - {asked} | {value} 不合要求 - {asked}
 test_text | Does this reach you? | 收到了吗？
 test_ok | It works: “{answer}” came back {ms} ms after the question was sent. | 成功：问题发出 {ms} 毫秒后收到“{answer}”。
 silent_android | The server took the question, and no reply came. The usual causes: another topic or server in the app; notifications¶off or muted; battery optimisation; no instant delivery (needed without Google, and with an own server). | 服务器收下了问题，但没有等到回复。常见原因：App 订阅的主题或服务器不对；通知被关闭或静音；¶电池优化；没开即时送达（没有谷歌服务或自建服务器时必须开）。
@@ -245,9 +242,9 @@ silent_page | The server took the question, and no reply came. The usual causes:
 installed | Installed: {file} | 已安装：{file}
 uninstalled | Removed from: {file} | 已移除：{file}
 unchanged | Nothing to change in {file}. | {file} 无需改动。
-agent_file | {file}: {detail} - nothing was changed there | {file}：{detail} - 未作任何改动
+agent_file | {file}: {detail} - mend that file; a4p left it as it was | {file}：{detail} - 请修正该文件；a4p 没有改动它
 by_hand | What a4p has in {file}, for putting it in or taking it out by hand:¶{lines} | a4p 在 {file} 中的内容，请手动加入或移除：¶{lines}
-name_agents | nobody is there to be asked - name the agents ({agents}), or add --yes | 没有终端可以询问 - 请写明 agent（{agents}），或加 --yes
+name_agents | there is no terminal to ask on - name the agents ({agents}), or add --yes | 没有终端可以询问 - 请写明 agent（{agents}），或加 --yes
 needs_claude |   Open sessions of Claude Code use it from the next question on. |   已打开的 Claude Code 会话从下一个问题起生效。
 needs_codex |   Start `codex` once in a terminal and trust the hooks: “Hooks need review”. Until then nothing¶  comes, and `codex exec` skips them without a word. |   请在终端里启动一次 codex，在 “Hooks need review” 处信任这些 hook。¶  在那之前不会有推送，codex exec 会直接跳过，什么提示都没有。
 needs_dsh |   `dsh web` loads it within seconds. The profiles headless, sdk and acp have no question tool. |   dsh web 几秒内就会加载。headless、sdk、acp 这几个 profile 没有提问工具。
@@ -264,13 +261,14 @@ d_left | nothing is left behind; the log is {size} kB: {file} | 没有残留；�
 d_left_bad | {n} questions of processes that are gone; the log is {size} kB - run a4p.py status; over 2000 kB delete {file} | {n} 个问题的进程已不在；日志 {size} kB - 请运行 a4p.py status；超过 2000 kB 请删除 {file}
 d_roots_bad | this Python has no certificate authorities - run its `Install Certificates.command`, or provide {file} | 这个 Python 没有根证书 - 运行 Install Certificates.command，或提供 {file}
 d_proxy | through the proxy {proxy} | 经过代理 {proxy}
-d_trip | {server}: published and back on the stream in {ms} ms | {server}：发布并从流中收到，用时 {ms} 毫秒
+d_trip | {server}: a test message went there and back in {ms} ms | {server}：发布并从流中收到，用时 {ms} 毫秒
 d_trip_bad | {server} takes messages, but its stream does not bring them within {seconds} s - a proxy buffers: `proxy_buffering off` in nginx | {server} 能发布，但 {seconds} 秒内流没有送达 - 有代理在缓冲：nginx 加 proxy_buffering off
 d_clock_bad | this clock and the server's differ by {seconds} s - set it | 本机时钟与服务器相差 {seconds} 秒 - 请校准
 d_update_bad | the server does not replace pushes, a second one tells how it ended - ntfy 2.16 or newer does | 服务器不会替换推送，结果会另发一条 - 需要 ntfy 2.16 或更新
 d_alone_bad | {n} questions of another machine are on topic {topic} - give each machine its own | 主题 {topic} 上有另一台机器的 {n} 个问题 - 每台机器请用自己的主题
 d_hook | {agent} {version}: installed in {file} | {agent} {version}：已装入 {file}
 d_hook_bad | {agent} {version}: what is in {file} is not what install writes now - a4p.py install {name} | {agent} {version}：{file} 中的内容与现在应写入的不同 - a4p.py install {name}
+d_hooks_bad | no agent asks through a4p - a4p.py install | 没有任何 agent 装有 a4p - a4p.py install
 d_hook_none | {agent} {version} has no hook of a4p - a4p.py install {name} | {agent} {version} 没有装 a4p 的 hook - a4p.py install {name}
 d_off_bad | {agent}: {file} keeps hooks from answering - take out {text} | {agent}：{file} 使 hook 无法回答 - 请去掉 {text}
 d_other_bad | {agent}: {file} has another hook on the same tool, which may overrule a4p's - {command} | {agent}：{file} 中另有 hook 针对同一工具，可能压过 a4p 的 - {command}
@@ -1317,7 +1315,7 @@ class Conversation:
 # === Agents: how each one asks and is answered ==============================
 
 class Call:
-    """One call of a hook: its `questions`, and `write` for the JSON with the answers. A4pError."""
+    """One call of a hook: its `questions`; `write(call, answers)`: for the agent. A4pError."""
     write: Write
 
     def __init__(self, agent: Agent, payload: Any, desk: str, lang: str) -> None:
@@ -1329,10 +1327,6 @@ class Call:
         self.sender = Sender(agent.title, plain(os.path.basename(cwd.rstrip("/\\")), 60),
                              str(payload.get("session_id", "")))
         self.questions: list[Question] = []
-
-    def output(self, answers: Sequence[Answer]) -> Json | None:
-        """The JSON that the agent gets; None where it needs none."""
-        return self.write(self, answers)
 
     def specific(self, **output: object) -> Json:
         """What Claude Code and Codex read, for the event of this call."""
@@ -1686,7 +1680,7 @@ def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
                     state.log.line(f"not handed over: {asked.text}", given.joined())
                 return None
             answers.append(answer)
-    return call.output(answers)
+    return call.write(call, answers)
 
 def watch(call: Call) -> Callable[[], str]:
     """What tells how a call ended elsewhere, "" while the agent lives and nobody has decided."""
@@ -1875,10 +1869,10 @@ const TEXT = {  // [English, Chinese]
   why: ["It stands in the server's link: /topic#t=token", "见服务器显示的链接：/主题#t=令牌"],
   failed: ["Not sent ({}). Please try again.", "未能发送（{}）。请重试。"], send: ["Send", "发送"],
   none: ["Choose an option or type an answer.", "请选择一项或输入回答。"], topic: ["Topic", "主题"],
-  sent: ["Sent: {}. Waiting for the agent.", "已发送：{}。等待代理接收。"],
+  sent: ["Sent: {}. Waiting for the agent.", "已发送：{}。等待 agent 接收。"],
   lost: ["No connection, trying again", "连接已断开，正在重试"], connected: ["Connected", "已连接"],
   timeout: ["Timed out, back at the terminal", "无人回答，已回到终端"], other: ["Other", "其他"],
-  released: ["Back at the terminal", "已放回终端"], ended: ["No longer waiting", "已不再等待"],
+  released: ["Back at the terminal", "已退回终端"], ended: ["No longer waiting", "已不再等待"],
   desk: ["Answered at the desk", "已在电脑前回答"], medium: ["medium priority", "中优先级"],
   answered: ["Answered: {}", "已回答：{}"], queue: ["Waiting questions", "等待回答的问题"],
   several: ["Choose one or more", "可选一项或多项"], place: ["{} of {}", "第 {} 个，共 {} 个"],
@@ -2233,11 +2227,12 @@ class Exchange(HandlerBase):
     def handle(self) -> None:
         """Answer requests; of too many connections, that without one for longest has to go."""
         self.deadline = time.monotonic() + self.limits.HEAD_SECONDS
-        waiting = [one for one in tuple(self.ours.open) if one.body is None]
-        if waiting and len(self.ours.open) >= self.limits.CONNECTIONS:
-            min(waiting, key=lambda one: one.deadline).deadline = 0
-            self.ours.cut()
-        self.ours.open.add(self)
+        with self.ours.lock:  # else two that come at once would send the same one away
+            waiting = [one for one in tuple(self.ours.open) if one.body is None]
+            if waiting and len(self.ours.open) >= self.limits.CONNECTIONS:
+                min(waiting, key=lambda one: one.deadline).deadline = 0
+                self.ours.cut()
+            self.ours.open.add(self)
         try:
             super().handle()
         finally:
@@ -2323,7 +2318,7 @@ class Exchange(HandlerBase):
         names, poll = set(topics.split(",")), self._param("poll").lower() in YES
         refuse_if(form not in STREAM_TYPES, 40016)  # no WebSocket: apps can do without
         refuse_if(names & RESERVED_TOPICS, 40009)
-        inbox: SimpleQueue[Message] | None = None if poll else queue.SimpleQueue()
+        inbox: queue.SimpleQueue[Message] | None = None if poll else queue.SimpleQueue()
         try:
             found = self._replay(names, inbox)
             events = self._events(inbox, topics, found) if inbox else found
@@ -2333,7 +2328,7 @@ class Exchange(HandlerBase):
         finally:
             self.ours.listeners.pop(inbox, None)
 
-    def _replay(self, names: set[str], inbox: SimpleQueue[Message] | None) -> list[Message]:
+    def _replay(self, names: set[str], inbox: queue.SimpleQueue[Message] | None) -> list[Message]:
         """Return what is asked for of the kept; the inbox gets what comes next. Raises Rejected."""
         exact = {key: text for key in ("id", "message", "title") if (text := self._param(key))}
         def wanted(fields: Json) -> bool:
@@ -2511,8 +2506,7 @@ class Server:
         self.cut(float("inf"))
 
     def _load(self) -> None:
-        dropped = 0
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        dropped, flags = 0, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         with open(os.open(self.file, flags, 0o600), "r+b") as file:  # which no pipe can be
             for line in file:
                 try:
@@ -2801,8 +2795,7 @@ def stable_python() -> str:
     return next((name for name in names if os.path.realpath(name) == real != name), real)
 
 def hook_line(state: State, agent: str) -> str:
-    """The shell line for an agent's config, silent where python or a4p.py have gone: with an exit
-    status of 2 Claude Code denies the call (2.1.332)."""
+    """The shell line for an agent's config: never status 2, with which Claude Code denies calls."""
     python, script, out = stable_python(), os.path.abspath(__file__), state.home + "/out"
     if os.name == "nt":  # untested; Git Bash, of Claude Code, and cmd.exe, of Codex, both take it
         return f'cd . && "{python}" -I -S "{script}" hook {agent} || exit 0'.replace("\\", "/")
@@ -2847,6 +2840,8 @@ def added(text: str | None, groups: Json) -> str:
         lines = json.dumps(new, indent=unit, ensure_ascii=False)[1:-1].strip()
         lines = gap + lines.replace("\n" + unit, "\n" + gap.rpartition("\n")[2])
         text = text[:at] + lines + ("," if more else "") + text[at:]
+    if sum(ours for *_, ours in hooks_in(text)) != len(groups):
+        raise ValueError("a key stands there twice")
     return text
 
 def bare(text: str | None) -> str | None:
@@ -3038,22 +3033,27 @@ def check_way(state: State) -> Iterator[Finding]:
 
 def check_agents(state: State) -> Iterator[Finding]:
     """Of each agent on this machine: its version, a4p's hooks, and what works against them."""
-    steps = {agent: edits(state, agent, agent_files(agent)[0])[-1] for agent in agents_here()}
-    texts = {agent: edited(path, drop) for agent, (path, _, drop) in steps.items()}
-    none = "warning" if any(text != bare for text, bare in texts.values()) else "failure"
-    for agent, (path, add, _) in steps.items():
-        told, (text, without) = "", texts[agent]
+    hooked = False
+    for agent in agents_here():
+        path, add, drop = edits(state, agent, agent_files(agent)[0])[-1]
+        told = ""
         with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
             told = subprocess.run([agent, "--version"], stdin=subprocess.DEVNULL, timeout=10,
                                   capture_output=True, text=True, check=False).stdout
         values = {"agent": AGENTS[agent].title, "name": agent, "file": path,
-                  "version": (re.findall(r"\d+\.\d[-.\w]*", told) or ["?"])[0]}
-        if text == without:
-            yield none, "d_hook_none", values
-            continue
-        yield judge(add(text) == text, "d_hook", "failure", **values)
-        for file in dict.fromkeys(agent_files(agent)):
-            yield from check_beside(agent, {**values, "file": file})
+                  "version": (re.findall(r"\d+\.\d[-.\w]*", told) or ["(?)"])[0]}
+        try:
+            text, without = edited(path, drop)
+            if text == without:
+                yield "warning", "d_hook_none", values
+                continue
+            hooked = True
+            yield judge(add(text) == text, "d_hook", "failure", **values)
+            for file in dict.fromkeys(agent_files(agent)):
+                yield from check_beside(agent, {**values, "file": file})
+        except A4pError as error:  # hides no other agent
+            yield "failure", error.key, error.values
+    yield judge(hooked or not agents_here(), "d_hooks", "failure")
 
 def check_beside(agent: str, values: Json) -> Iterator[Finding]:
     """What one file of an agent has that works against a4p's hooks."""
@@ -3148,13 +3148,12 @@ def cmd_status(options: Options) -> None:
             "mode": "out" if out else "home", **(out or {"until": None, "wait": None}),
             "server": config.server, "topic": config.topic, "waiting": waiting}))
     tell_mode(options, out)
-    if config.topic:
-        options.tell("server_is", server=config.server, topic=config.topic)
+    options.tell("server_is" if config.topic else "no_config", server=config.server,
+                 topic=config.topic)
     options.tell("waiting_n", n=len(waiting))
     for entry in waiting:
-        left = int(float(entry["deadline"] or 0) - time.time())
         row = {key: plain(str(value), 60) for key, value in entry.items()}
-        options.tell("waiting_row", left=left, **row)
+        options.tell("waiting_row", left=int(float(entry["deadline"] or 0) - time.time()), **row)
 
 def cmd_ask(options: Options) -> None:
     """Ask from any script and print the answer; raises NoAnswer."""
@@ -3229,13 +3228,14 @@ def cmd_doctor(options: Options) -> int:
 
 def asked(options: Options, key: str, form: str, default: str, given: str = "") -> str:
     """What was given on the command line, else typed, else the default; raises UsageError."""
+    question = options.say("q_" + key, default=default)
     while True:
         asks = options.asks and not given
-        said = input(options.say("q_" + key, default=default)).strip() if asks else given
+        said = input(question).strip() if asks else given
         answer = said or default
         if re.fullmatch(form, answer):
             return answer
-        error = UsageError("q_bad", value=plain(answer, 60))
+        error = UsageError("q_bad", value=plain(answer, 60), asked=question.strip(" :："))
         if not asks:
             raise error
         show(error.text(options.lang))
@@ -3244,9 +3244,10 @@ def cmd_install(options: Options) -> int:
     """Put a4p into the configs of the agents named, else of those found here and agreed to."""
     if not (options.agents or options.project or options.yes or options.asks):
         raise UsageError("name_agents", agents=", ".join(MOUNTS))
-    names = asked(options, "agents", f"({'|'.join(MOUNTS)}|none| )+", " ".join(
-        agents_here()) or "none", "claude" if options.project else " ".join(options.agents))
-    options.agents = [agent for agent in MOUNTS if agent in names.split()]
+    known = ["claude"] if options.project else list(MOUNTS)
+    names = asked(options, "agents", rf"(?i:[ ,]*\b({'|'.join(known)}|none)\b)+[ ,]*", " ".join(
+        agents_here()) or "none", " ".join(options.agents) or "claude" * options.project)
+    options.agents = [agent for agent in known if agent in re.findall(r"\w+", names.lower())]
     return max([0, *(carry_out(options, agent) for agent in options.agents)])
 
 def carry_out(options: Options, agent: str) -> int:
@@ -3279,9 +3280,9 @@ def carry_out(options: Options, agent: str) -> int:
 
 def cmd_uninstall(options: Options) -> int:
     """Take a4p out of the agents' own configs, and release what waits."""
-    state, options.agents = options.state, options.agents or list(MOUNTS)
+    state, options.agents = options.state, options.agents or [*MOUNTS] * (not options.project)
     status = cmd_install(options)
-    if status or options.dry_run:
+    if options.dry_run:
         return status
     titles = [AGENTS[agent].title for agent in options.agents]
     released = let_go(options, [entry for entry in state.pending.entries()
@@ -3296,14 +3297,14 @@ def cmd_uninstall(options: Options) -> int:
             shutil.rmtree(f"{state.home}/{name}", ignore_errors=True)
         with contextlib.suppress(OSError):
             os.rmdir(state.home)
-    return 0
+    return status
 
 def cmd_setup(options: Options) -> int:
     """Ask for the settings and save them, install, and prove it with a question to the phone."""
     config = options.state.config
     options.lang = asked(options, "lang", "en|zh", config.lang, options.language)
     server = asked(options, "server", SETTINGS["server"][1] + "|embedded", config.server,
-                   options.server.rstrip("/"))
+                   options.server).rstrip("/")
     topic = asked(options, "topic", r"[-_A-Za-z0-9]{1,55}",
                   config.topic or "a4p-" + random_id(26), options.topic)
     phone = asked(options, "phone", "android|ios|page", config.phone or "android")
@@ -3338,7 +3339,7 @@ def try_phone(options: Options, phone: str) -> int:
     question = Question("", "a4p", options.say("test_text"), [Option(options.say("yes"))])
     answer = ask_phone(options, Sender("a4p"), question, TEST_WAIT)
     if answer.state != "answered":
-        options.tell("silent_" + phone)
+        options.tell("silent_" + phone if answer.state == "timeout" else "not_waiting")
         return NoAnswer.exit_code
     show(options.say("test_ok", answer=answer.joined(), ms=int((time.monotonic() - began) * 1000)))
     return 0
@@ -3405,35 +3406,34 @@ def cmd_demo(options: Options) -> None:
                 taps = "   ".join(f"[ {action['label']} ]" for action in event.get("actions", []))
                 rows = [event["title"], "", *event["message"].split("\n"), "", taps]
                 show("\n  | ".join([options.say("demo_push"), *rows]) + "\n")
-                replies = topic + REPLY_SUFFIX
                 if options.reply:
-                    ntfy.publish({"topic": replies, "message": options.reply})
+                    ntfy.publish({"topic": topic + REPLY_SUFFIX, "message": options.reply})
                 else:
-                    options.tell("demo_ask", url=f"{ntfy.server}/{replies}")
+                    options.tell("demo_ask", url=f"{ntfy.server}/{topic}{REPLY_SUFFIX}")
         background(play)
         with Conversation(state, call.sender, 300, lambda body: stream.close()) as talk:
             answer = talk.ask(call.questions[0])
         if answer.state != "answered":
-            raise NoAnswer("no_answer")
+            raise NoAnswer("no_answer" if answer.state == "timeout" else "not_waiting")
         options.tell("demo_got")
-        show(json.dumps(call.output([answer]), indent=2, ensure_ascii=False))
+        show(json.dumps(call.write(call, [answer]), indent=2, ensure_ascii=False))
 
 # name | help in English | in Chinese | example | its arguments, as NAMES VALUE: help
 COMMANDS = {row.split(" | ")[0]: row.split(" | ")[1:] for row in """
-setup | choose server, phone and agents, and prove it | 选择服务器、手机和 agent，并当场验证 | a4p.py setup --server https://ntfy.sh | --yes: take every default, ask nothing | --server URL: an ntfy server's URL, or embedded | --topic NAME: an existing topic | --lang LANGUAGE: en or zh
+setup | choose server, phone and agents, and prove it | 选择服务器、手机和 agent，并当场验证 | a4p.py setup --server https://ntfy.sh | --yes: take every default, ask nothing | --server URL: an ntfy server's URL, or embedded | --topic NAME: the topic's name | --lang LANGUAGE: en or zh
 out | questions go to the phone from now on | 从现在起问题发到手机 | a4p.py out --for 2h --wait 10m | --for 2h: come home by itself after this time | --wait 10m: how long each question waits
-home | questions stay at the terminal; release what waits | 问题留在终端；放回所有等待的问题 | a4p.py home
+home | questions stay at the terminal; release what waits | 问题留在终端；在等的问题退回终端 | a4p.py home
 status | the mode, the server, what waits | 模式、服务器、等待的问题 | a4p.py status --json | --json: for programs
 hook | what agents call | 由 agent 调用 | a4p.py hook claude < call.json | agent AGENT: claude, codex or dsh
 ask | ask from any script, print the answer | 从脚本提问并打印回答 | a4p.py ask "Deploy now?" -o Yes -o No --timeout 10m | text QUESTION: what to ask | -o --option LABEL...: a choice | --multi: several may be chosen | --header TITLE: a short title | --timeout 10m: how long to wait | --json: print JSON
 notify | send a plain push | 发送一条普通推送 | a4p.py notify "Build done" --title CI | text TEXT: what to say | --title TITLE: its title
-serve | an ntfy-compatible server with an answer page | 内置的 ntfy 兼容服务器 | a4p.py serve --listen 127.0.0.1:8080 | --listen HOST:PORT: 127.0.0.1:2586 if not given | --token [T]: what clients must know; alone: one is made and kept | --base-url URL: its URL as phones see it | --upstream https://ntfy.sh: wake iOS phones; each push counts there
-mcp | ask_user for any MCP client, on stdio | 给任何 MCP 客户端的 ask_user | a4p.py mcp
+serve | an ntfy-compatible server with an answer page | 内置的 ntfy 兼容服务器 | a4p.py serve --listen 127.0.0.1:8080 | --listen HOST:PORT: 127.0.0.1:2586 if not given | --token [T]: what clients must know; without a value one is made and kept | --base-url URL: its URL as phones see it | --upstream https://ntfy.sh: wake iOS phones; each push counts there
+mcp | ask_user for any MCP client, on stdio | 供任意 MCP 客户端使用的 ask_user（stdio） | a4p.py mcp
 demo | see it work, without account or network | 本机演示，无需账号和网络 | a4p.py demo --reply 3 | --reply R: answer by itself
-install | put a4p into the agents' own configs | 写入 agent 自己的配置 | a4p.py install claude codex --dry-run | agents AGENT...: claude, codex, dsh; else those found | --project: this project's settings.local.json | --dry-run: show the change only | --yes: all found here, unasked
+install | put a4p into the agents' own configs | 写入 agent 自己的配置 | a4p.py install claude codex --dry-run | agents AGENT...: claude, codex, dsh; else those found | --project: this project's settings.local.json | --dry-run: show the change only | --yes: into all found here, without asking
 uninstall | take a4p out again | 从 agent 的配置移除 | a4p.py uninstall --purge | agents AGENT...: claude, codex, dsh; else all | --project: this project's settings.local.json | --dry-run: show the change only | --purge: delete config and log, too
 log | what happened to each question | 每个问题的经过 | a4p.py log -f | -f --follow: go on as more happens
-doctor | what works, what does not, and the mend | 检查哪里不正常、怎么修 | a4p.py doctor --json | --json: for programs
+doctor | what works, what does not, and how to mend it | 检查哪里不正常、怎么修 | a4p.py doctor --json | --json: for programs
 """.strip().split("\n")}  # noqa: E501
 VALUES: dict[str, Json] = {  # what argparse is told; else it takes a text, "" where not given
     "LABEL...": {"action": "append", "default": []}, "AGENT...": {"nargs": "*"},

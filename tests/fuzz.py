@@ -55,7 +55,7 @@ def check_answers(call: a4p.Call, reply: str) -> None:
     for question, answer in zip(call.questions, given):
         assert set(answer.selected) <= set(question.labels)
         assert len(answer.selected) <= (len(question.labels) if question.multi else 1)
-    text = json.dumps(call.output(given), allow_nan=False)
+    text = json.dumps(call.write(call, given), allow_nan=False)
     assert text.isascii() and "\n" not in text
     check_contract(call, given, samples.strict_json(text))
 

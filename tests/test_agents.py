@@ -41,7 +41,8 @@ def call_of(agent: str, payload: Any, desk: str = "wait") -> a4p.Call:
 
 def output(agent: str, payload: Any, *answers: a4p.Answer, desk: str = "wait") -> Any:
     """The JSON that the agent gets, as it arrives."""
-    return strict_json(json.dumps(call_of(agent, payload, desk).output(answers)))
+    found = call_of(agent, payload, desk)
+    return strict_json(json.dumps(found.write(found, answers)))
 
 
 def shape(question: a4p.Question) -> tuple[Any, ...]:
@@ -162,7 +163,7 @@ def test_the_call_itself_is_not_changed() -> None:
     before = copy.deepcopy(payload)
     found = a4p.AGENTS["claude"].read(payload, "wait")
     assert found
-    found.output([REDIS, a4p.Answer(["Tracing"])])
+    found.write(found, [REDIS, a4p.Answer(["Tracing"])])
     assert payload == before
 
 
@@ -471,7 +472,7 @@ def texts_of(value: Any) -> list[str]:
 def test_every_answer_is_one_line_of_ascii_json(
         agent: str, payload: Any, desk: str, words: str) -> None:
     found = call_of(agent, payload, desk)
-    line = json.dumps(found.output([a4p.Answer([], words)] * len(found.questions)))
+    line = json.dumps(found.write(found, [a4p.Answer([], words)] * len(found.questions)))
     assert line.isascii() and "\n" not in line
     assert words in "\n".join(texts_of(strict_json(line)))
 
@@ -479,7 +480,7 @@ def test_every_answer_is_one_line_of_ascii_json(
 @pytest.mark.parametrize(("agent", "payload", "desk"), ROUTES)
 def test_nothing_is_ever_granted_without_answers(agent: str, payload: Any, desk: str) -> None:
     found = call_of(agent, payload, desk)
-    given = found.output([a4p.Answer([], "words")] * len(found.questions))
+    given = found.write(found, [a4p.Answer([], "words")] * len(found.questions))
     text = json.dumps(given)
     if '"allow"' in text:
         specific = given["hookSpecificOutput"]

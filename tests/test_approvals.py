@@ -64,7 +64,7 @@ def decision(given: dict[str, Any], reply: str, agent: str = "claude", lang: str
     answer = call.questions[0].read(reply)
     if answer is None:
         return "asked back"
-    output = call.output([answer])
+    output = call.write(call, [answer])
     assert output is not None
     return output["hookSpecificOutput"]["decision"]
 

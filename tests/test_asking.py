@@ -458,3 +458,9 @@ def test_the_demo_answers_by_itself() -> None:
     found = json.loads(done.stdout[done.stdout.index("{"):])
     answers = found["hookSpecificOutput"]["updatedInput"]["answers"]
     assert answers == {"How should the service run?": "local only"}
+
+
+def test_the_demo_given_back_says_so() -> None:
+    done = subprocess.run([sys.executable, str(A4P), "demo", "--reply", "desk"], capture_output=True,
+                          text=True, timeout=SOON, check=False)
+    assert (done.returncode, done.stderr) == (3, "a4p: the question was released\n")

@@ -360,11 +360,12 @@ def test_an_agent_without_our_hook_is_a_failure_where_none_has_it(user: Doctor) 
     (user.home / ".claude").mkdir()
     (user.home / ".codex").mkdir()
     report = user.report()
-    assert [row[1] for row in report.rows if row[0] == "d_hook_none"] == ["failure", "failure"]
+    assert [row[1] for row in report.rows if row[0] == "d_hook_none"] == ["warning", "warning"]
+    assert report.statuses["d_hooks_bad"] == "failure"
     user.run("install", "claude")
     report = user.report()
-    assert report.statuses["d_hook_none"] == "warning"
-    assert report.text("d_hook_none") == "Codex ? has no hook of a4p - a4p.py install codex"
+    assert report.statuses["d_hook_none"] == "warning" and "d_hooks_bad" not in report.statuses
+    assert report.text("d_hook_none") == "Codex (?) has no hook of a4p - a4p.py install codex"
 
 
 @pytest.mark.parametrize("change", [
@@ -432,9 +433,17 @@ def test_a_config_that_does_not_parse_is_a_failure(user: Doctor) -> None:
     assert str(user.claude) in user.report().text("agent_file")
 
 
+def test_a_config_that_does_not_parse_hides_no_other_agent(user: Doctor) -> None:
+    user.run("install", "codex")
+    user.write(user.claude, "{,}")
+    report = user.report()
+    assert report.statuses["agent_file"] == "failure"
+    assert str(user.codex) in report.text("d_hook")
+
+
 @pytest.mark.parametrize(("said", "shown"), [
     ("echo '2.1.332 (Claude Code)'", "2.1.332"), ("echo 'codex-cli 0.171.0-alpha.1'",
-                                                  "0.171.0-alpha.1"), ("exit 3", "?")])
+                                                  "0.171.0-alpha.1"), ("exit 3", "(?)")])
 def test_the_version_is_shown_where_the_agent_tells_it(
         user: Doctor, said: str, shown: str) -> None:
     program = user.write(user.home / "bin" / "claude", f"#!/bin/sh\n{said}\n")

@@ -375,7 +375,7 @@ def check_call(call: a4p.Call, chance: random.Random) -> None:
               for one in call.questions]
     for answers in ([a4p.Answer(found, "" if found else "words") for found in labels],
                     [a4p.Answer([], 'my "own"\n问 \ud83d')] * len(labels)):
-        text = json.dumps(call.output(answers))
+        text = json.dumps(call.write(call, answers))
         assert text.isascii() and "\n" not in text
         check_output(call, strict_json(text))
     for one in call.questions:
@@ -477,7 +477,7 @@ def test_a_number_that_json_has_not_never_reaches_the_agent(number: str) -> None
     data = CALL.replace(b'"questions":', b'"x": %s, "questions":' % number.encode())
     call = call_in(data, "claude", "wait")
     if call:
-        strict_json(json.dumps(call.output([a4p.Answer(["Redis"])])))
+        strict_json(json.dumps(call.write(call, [a4p.Answer(["Redis"])])))
 
 
 def test_the_samples_say_what_they_are_meant_to_say() -> None:

@@ -344,6 +344,28 @@ def test_the_line_of_an_error_is_said(user: User) -> None:
     assert "line 2" in user.try_run("install", "claude").stderr
 
 
+def test_a_file_with_a_key_twice_is_left_alone(user: User) -> None:
+    """Agents take the last, the first is where a4p's hooks would go."""
+    path = user.write(user.claude, '{"hooks": {}, "hooks": {"Stop": []}}')
+    done = user.try_run("install", "claude")
+    assert done.returncode == 1 and "a key stands there twice" in done.stderr
+    assert path.read_text() == '{"hooks": {}, "hooks": {"Stop": []}}'
+
+
+def test_agents_may_be_named_as_people_write_them(user: User) -> None:
+    user.run("install", "Claude,", "codex")
+    assert set(user.files()) == {".claude/settings.json", ".codex/hooks.json"}
+
+
+def test_a_project_has_hooks_of_claude_alone(user: User) -> None:
+    done = user.try_run("install", "codex", "--project")
+    assert done.returncode == 2 and user.files() == {}
+    user.run("install", "--project")
+    assert set(user.files()) == {".claude/settings.local.json"}
+    user.run("uninstall", "--project")
+    assert user.files() == {}
+
+
 def test_one_broken_file_does_not_hinder_the_others(user: User) -> None:
     user.write(user.claude, "{,}")
     done = user.try_run("install", "claude", "codex")
@@ -450,6 +472,13 @@ def test_purge_tells_the_phone_and_leaves_nothing(
     assert run.output() is None
     phone.replaced(push)
     assert not home.path.exists() or not list(home.path.iterdir())
+
+
+def test_purge_is_not_hindered_by_another_s_broken_file(user: User) -> None:
+    user.run("setup", "--yes")
+    user.write(user.codex, "{,}")
+    assert user.try_run("uninstall", "--purge").returncode == 1
+    assert set(user.files()) == {".codex/hooks.json"}
 
 
 @pytest.mark.usefixtures("safe_home")

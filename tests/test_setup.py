@@ -108,3 +108,26 @@ def test_on_a_terminal_the_test_question_comes_back(user: User, server: str) -> 
     assert "▀".encode() in shown  # the QR code
     assert b"s left" in shown  # the countdown
     assert "It works: “Yes” came back ".encode() in shown and b" ms after" in shown
+
+
+def test_what_is_typed_on_a_terminal_is_taken_as_it_is_meant(user: User, server: str) -> None:
+    """A slash too many is no part of the server; a question given back was no silence."""
+    topic = "a4p-" + os.urandom(8).hex()
+    typed = f"\n{server}/\n{topic}\nsmoke\npage\nnone\n\n"  # "smoke" is no phone
+    ours, theirs = pty.openpty()
+    with contextlib.closing(Phone(server, topic)) as phone, subprocess.Popen(
+            [sys.executable, str(A4P), "setup"], env=user.env, cwd=user.home,
+            stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        phone.push()
+        phone.type("desk")
+        shown = b""
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while data := os.read(ours, 65536):
+                shown += data
+        assert process.wait(SOON) == 3
+    os.close(ours)
+    assert config(user)["server"] == server
+    assert b"smoke does not fit here - Phone: android, ios, or page" in shown
+    assert b"the question was released" in shown and b"usual causes" not in shown
