@@ -962,7 +962,7 @@ def test_chinese_is_spoken_to_a_chinese_browser(site: Site, visitor: Visitor) ->
     visit = visitor(site, locale="zh-CN", color_scheme="dark").open()
     expect(visit.cards).to_have_count(6)
     for text in ("已连接", "第 1 个，共 3 个", "高优先级", "提交", "最近", "已回答：Yes",
-                 "已发送：shop。等待代理接收。"):
+                 "已发送：shop。等待 agent 接收。"):
         expect(visit.page.get_by_text(text, exact=True).first).to_be_visible()
     assert visit.page.evaluate("document.documentElement.lang") == "zh-CN"
     visit.shot("chinese")
