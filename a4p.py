@@ -18,15 +18,12 @@ import time
 
 # Imported when something of theirs is first asked for: a hook at home, and `typing`, cost nothing.
 LAZY = """argparse base64 collections contextlib difflib email.errors email.header hashlib hmac
-    http.server json queue re shlex shutil signal socket socketserver ssl subprocess tempfile
+    http.server json queue re select shlex shutil signal socket socketserver ssl subprocess tempfile
     threading traceback unicodedata urllib.parse urllib.request""".split()  # noqa: SIM905
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse, base64, collections, contextlib, difflib, hashlib, hmac, json  # noqa: E401, I001
-    import email.errors as email_errors, email.header as email_header, http.server as http_server  # noqa: E401, E501
-    import queue, re, shlex, shutil, signal, socket, socketserver, ssl, subprocess  # noqa: E401
-    import tempfile, threading, traceback, unicodedata  # noqa: E401
-    import urllib.parse as urllib_parse, urllib.request as urllib_request  # noqa: E401
+    import argparse, base64, collections, contextlib, difflib, hashlib, hmac, json, queue, re, select, shlex, shutil, signal, socket, socketserver, ssl, subprocess, tempfile, threading, traceback, unicodedata  # noqa: E401, E501, I001
+    import email.errors as email_errors, email.header as email_header, http.server as http_server, urllib.parse as urllib_parse, urllib.request as urllib_request  # noqa: E401, E501
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from http.server import BaseHTTPRequestHandler as HandlerBase
     from typing import Any
@@ -470,7 +467,8 @@ def process_stamp(pid: int) -> str:
         return "?"  # os.kill(pid, 0) would send Ctrl-C there
     if not os.path.exists("/proc/self/stat"):
         return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True,
-                              text=True, timeout=5, check=False).stdout.strip()
+                              text=True, timeout=5, check=False,
+                              env={**os.environ, "LC_ALL": "C", "TZ": "UTC0"}).stdout.strip()
     with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
         return "" if fields[0] in b"ZX" else fields[19].decode()  # the time of its start
@@ -503,6 +501,11 @@ class Pending:
         """Whether TAG.json still waits (`home` takes it away), or TAG.over ended lately."""
         return os.path.exists(f"{self.folder}/{name}")
 
+    def ended(self, since: float) -> bool:
+        """Whether a question ended since then (epoch): words may have been meant for that one."""
+        over = [name for name in list_dir(self.folder) if name.endswith(".over")]
+        return any(os.stat(f"{self.folder}/{name}").st_ctime >= since for name in over)
+
     def drop(self, tag: str) -> bool:
         """Take the entry away; True for the one caller that did it."""
         with contextlib.suppress(OSError):
@@ -518,10 +521,10 @@ class Pending:
                 with open(f"{self.folder}/{name}", encoding="utf-8", opener=unblocked) as file:
                     entry = json.loads(file.read(100_000))
                 fits = all(isinstance(entry[key], kind) for key, kind in ENTRY_FORM.items())
-                if (entry["tag"] + ".json", entry["host"]) == (name, socket.gethostname()) and (
-                        fits and abs(entry["deadline"]) < 1e12):  # neither nan nor inf
-                    stamp = process_stamp(entry["pid"])
-                    found.append({**entry, "lives": entry["stamp"] == stamp != ""})
+                lives = fits and entry["stamp"] == process_stamp(entry["pid"]) != ""
+                if name == entry["tag"] + ".json" and fits and abs(entry["deadline"]) < 1e12 and (
+                        lives or entry["host"] == socket.gethostname()):  # a laptop's may change
+                    found.append({**entry, "lives": lives})
             except (OSError, *MALFORMED):
                 continue  # going away just now, or not ours
         return sorted(found, key=lambda entry: (entry["since"], entry["tag"]))
@@ -759,10 +762,6 @@ class Ntfy:
             return message
         raise Refused("no_ntfy", 200, server=self.server)  # a captive portal, a proxy's page
 
-    def delete(self, topic: str, sequence_id: str) -> None:
-        """Take a push off the phone; servers older than ntfy 2.16 refuse it."""
-        self.open("DELETE", f"/{topic}/{sequence_id}")
-
     def poll(self, topics: Sequence[str], since: str) -> Stream:
         """The cached messages after `since` (an id, or epoch seconds)."""
         return self.open("GET", f"/{','.join(topics)}/json?poll=1&since={since}")
@@ -801,7 +800,7 @@ class Ntfy:
         port = self.url.port or (443 if secure else 80)
         to, at = (via.hostname or "", via.port or 80) if self.proxy else (host, port)
         known: Any = to.encode() if to.isascii() else to  # a str loads the codec for IDNA, 1 MB
-        sock: Any = socket.create_connection((known, at), CONNECT_WAIT)
+        sock: Any = socket.create_connection((known, at), CONNECT_WAIT / 2)  # for each address
         if not secure:
             return sock, self.server if self.proxy else self.url.path, login
         if self.proxy:
@@ -927,14 +926,14 @@ class Inbox:
         self.refusal: Refused | None = None
         self.opened = threading.Event()  # the first `open` or the first refusal came
         self.events: queue.SimpleQueue[Json] = queue.SimpleQueue()
-        self._gap, self._poll_at, self._pause = True, 0.0, POLL_EVERY
+        self.gap, self._poll_at, self._pause = True, 0.0, POLL_EVERY
         self._stream: Stream | None = None
         self._closed = threading.Event()
         background(self._read_streams)
 
     def get(self, seconds: float) -> Json | None:
         """The next message within `seconds`, else None."""
-        if self._gap and self.since and time.monotonic() >= self._poll_at:
+        if self.gap and self.since and time.monotonic() >= self._poll_at:
             self._poll_at = NEVER  # one at a time
             background(self._poll)
         with contextlib.suppress(queue.Empty):
@@ -943,7 +942,7 @@ class Inbox:
 
     def follow(self, push_id: str, published: float) -> None:
         """Bridge gaps from this push on: there is one unless the stream is live since before it."""
-        self.since, self._gap = push_id, self.live_since > published
+        self.since, self.gap = push_id, self.live_since > published
 
     def close(self) -> None:
         """End the thread."""
@@ -967,17 +966,17 @@ class Inbox:
                 if error.http in (401, 403) or error.key in ("moved", "bad_tls"):
                     self.refusal = error
                 self.opened.set()
-            self.live_since, self._gap = NEVER, True
+            self.live_since, self.gap = NEVER, True
             failures = 0 if time.monotonic() - began > 10 else failures + 1
             self._closed.wait(BACKOFF[min(failures, len(BACKOFF) - 1)])
 
     def _poll(self) -> None:
-        self._gap = self.live_since == NEVER  # beside an open stream, one poll is enough
-        self._pause = min(self._pause * 1.2, POLL_SLOWEST) if self._gap else POLL_EVERY
+        self.gap = self.live_since == NEVER  # beside an open stream, one poll is enough
+        self._pause = min(self._pause * 1.2, POLL_SLOWEST) if self.gap else POLL_EVERY
         try:
             self._take(self.ntfy.poll(self.topics, self.since))
         except Refused:
-            self._gap, self._pause = True, min(self._pause * 2, POLL_SLOWEST)
+            self.gap, self._pause = True, min(self._pause * 2, POLL_SLOWEST)
         self._poll_at = time.monotonic() + self._pause
 
     def _take(self, stream: Stream) -> None:
@@ -986,7 +985,7 @@ class Inbox:
             if event["event"] == "message":
                 self.events.put({**event, "via": stream.began})
             elif event["event"] == "open":
-                self.live_since = time.monotonic()
+                self.live_since, self.refusal = time.monotonic(), None
                 self.opened.set()
 
 # === The push: what the phone shows =========================================
@@ -1104,7 +1103,8 @@ class Push:
                                 "url": self.reply_url, "clear": False}]
         if self.embedded or self.config.phone == "ios":
             body["click"] = self.reply_url
-        if any(option.danger for option in question.options):
+        cut = question.hint == "may" and text != question.text
+        if cut or any(option.danger for option in question.options):
             body.update(priority=5, tags=["warning"])
         return body
 
@@ -1152,8 +1152,7 @@ class Conversation:
         self.close_push, self.ended = close_push, ended
         self.ntfy = Ntfy(self.config)
         self.inbox = Inbox(self.ntfy, [self.config.topic + REPLY_SUFFIX, self.config.topic])
-        self.seen: set[str] = set()
-        self.waiting = False
+        self.seen, self.waiting = set[str](), False
 
     def __enter__(self) -> Conversation:
         return self
@@ -1176,13 +1175,15 @@ class Conversation:
             "text": question.text[:300], "since": time.time(), "deadline": push.deadline,
             "title": push.title, "closing": push.closing("lost")}, question.labels)
         push.tagged = len(self.pending.live()) > 1
+        while event := self.inbox.get(0):
+            self.seen.add(event["id"])  # it was there before the question
         self.published = time.monotonic()  # what requests before this bring is live
         body, ntfy = push.compose(), self.ntfy
         try:
             message = within(PUBLISH_WAIT - OPEN_WAIT, lambda: ntfy.publish(body), ntfy.server)
         except Refused as error:
             self.log.line(f"{push.id} {self.sender.agent} not delivered: {error}")
-            if error.http not in (0, 200):  # refused: nothing can be on the phone
+            if error.http not in (0, 200, 502, 504):  # refused: nothing can be on the phone
                 self.waiting = not self.pending.drop(push.tag)
             self._over("released")
             raise
@@ -1190,8 +1191,8 @@ class Conversation:
         self.inbox.follow(message["id"], self.published)
         subprocess.Popen  # noqa: B018 (imports it: for the receipt, while nobody is kept waiting)
         self.pushed_at = message["time"]  # the server's clock, whole seconds
-        self.replayed: set[float] = set()  # later requests that brought what is older
-        self.asked_back = ""
+        self.skew = int(push.deadline - self.timeout) - self.pushed_at  # at most what it is
+        self.replayed, self.asked_back = set[float](), ""  # later requests with what is older
         answer = self._wait()
         self._over(answer.state, answer.joined())
         return answer
@@ -1199,7 +1200,9 @@ class Conversation:
     def _wait(self) -> Answer:
         """Wait until the question is answered or ends otherwise."""
         while True:
-            event = self.inbox.get(min(TICK, self.deadline - time.monotonic()))
+            left = self.deadline - time.monotonic()
+            self.inbox.gap |= left < OPEN_WAIT  # the stream may be dead without a sign
+            event = self.inbox.get(min(TICK, left))
             answer = self._consider(event) if event else None
             if answer:
                 return answer
@@ -1260,7 +1263,9 @@ class Conversation:
         tags = {entry["tag"]: entry["id"] for entry in waiting if push.tagged}
         over = tag not in tags and pending.has(tag + ".over")
         oldest = waiting[0]["id"] if waiting else ""
-        meant = tags.get(tag) or (oldest if len(waiting) == 1 and not over else "")
+        typed = event["time"] + self.skew + (push.question.kind != "approval")  # seconds, by ours
+        alone = len(waiting) == 1 and not over and not pending.ended(typed)
+        meant = tags.get(tag) or (oldest if alone else "")
         if (meant or oldest) != push.id or not pending.take(event["id"]):
             return None  # another's, or the oldest asks, once
         if meant:
@@ -1670,7 +1675,7 @@ def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
     wait = config.reply_wait if turn else out and out["wait"] or config.timeout
     end = time.monotonic() + WAIT_LIMIT  # for the whole call: below the hook's own timeout
     answers: list[Answer] = []
-    with Conversation(state, call.sender, 0, closings.append, watch(call)) as talk:
+    with Conversation(state, call.sender, 0, closings.append, watch(state, call)) as talk:
         for number, question in enumerate(call.questions, 1):
             deliver_later(state, closings)
             talk.timeout = min(wait, end - time.monotonic())
@@ -1682,20 +1687,23 @@ def ask_all(state: State, call: Call, closings: list[Json]) -> Json | None:
             answers.append(answer)
     return call.write(call, answers)
 
-def watch(call: Call) -> Callable[[], str]:
+def watch(state: State, call: Call) -> Callable[[], str]:
     """What tells how a call ended elsewhere, "" while the agent lives and nobody has decided."""
     pid, parent = os.environ.get("CLAUDE_PID", ""), os.getppid()
     claude = call.agent is AGENTS["claude"]  # Codex 0.171 and DSH ask only after the hook
     agent = int(pid) if claude and pid.isdecimal() and sys.platform != "win32" else 0
     transcript = Transcript(call) if claude and call.event == "PermissionRequest" else None
-    def ended() -> str:
-        gone = os.getppid() != parent
+    pipe: Any = select.poll() if hasattr(select, "poll") else None  # Windows has none
+    pipe and pipe.register(1, 0)
+    def ended() -> str:  # a shell around the hook outlives the agent; the end of the pipe does not
+        gone = os.getppid() != parent or pipe and any(bits & 24 for _, bits in pipe.poll(0))
         try:
             os.kill(agent, 0) if agent else None
         except (OSError, OverflowError) as error:
             gone = gone or isinstance(error, ProcessLookupError)
         desk = not gone and transcript and transcript.decided()
-        return "withdrawn" if gone else "desk" if desk else ""
+        home = "" if os.path.lexists(state.home + "/out") else "released"
+        return "withdrawn" if gone else "desk" if desk else home
     return ended
 
 def release(number: int, frame: object) -> None:
@@ -1750,8 +1758,16 @@ def run_deliver() -> int:
     try:
         ntfy, topic = Ntfy(state.config), state.config.topic
         for body in read_payload():
-            if body["topic"] == topic:  # else the config has changed since
-                ntfy.delete(topic, body["delete"]) if "delete" in body else ntfy.publish(body)
+            for pause in BACKOFF * (body["topic"] == topic):  # else the config has changed since
+                try:
+                    away = body.get("delete")  # servers older than ntfy 2.16 refuse this
+                    ntfy.open("DELETE", f"/{topic}/{away}") if away else ntfy.publish(body)
+                    break
+                except Refused as error:
+                    state.log.failure("receipt", error)
+                    if error.http:
+                        break
+                    time.sleep(pause)
     except Exception as error:
         state.log.failure("receipt", error)
     return 0
@@ -1865,21 +1881,21 @@ autocapitalize="none" required></label><button data-say="go"></button></form>
 <p id="live" aria-live="polite"></p>
 <script>
 const TEXT = {  // [English, Chinese]
-  empty: ["Nothing is waiting. New questions appear here.", "没有问题在等待，新问题会显示在这里。"],
   why: ["It stands in the server's link: /topic#t=token", "见服务器显示的链接：/主题#t=令牌"],
-  failed: ["Not sent ({}). Please try again.", "未能发送（{}）。请重试。"], send: ["Send", "发送"],
-  none: ["Choose an option or type an answer.", "请选择一项或输入回答。"], topic: ["Topic", "主题"],
   sent: ["Sent: {}. Waiting for the agent.", "已发送：{}。等待 agent 接收。"],
-  lost: ["No connection, trying again", "连接已断开，正在重试"], connected: ["Connected", "已连接"],
-  timeout: ["Timed out, back at the terminal", "无人回答，已回到终端"], other: ["Other", "其他"],
-  released: ["Back at the terminal", "已退回终端"], ended: ["No longer waiting", "已不再等待"],
-  desk: ["Answered at the desk", "已在电脑前回答"], medium: ["medium priority", "中优先级"],
-  answered: ["Answered: {}", "已回答：{}"], queue: ["Waiting questions", "等待回答的问题"],
+  timeout: ["Timed out, back at the terminal", "无人回答，已回到终端"], submit: ["Submit", "提交"],
+  empty: ["Nothing is waiting. New questions appear here.", "没有问题在等待，新问题会显示在这里。"],
   several: ["Choose one or more", "可选一项或多项"], place: ["{} of {}", "第 {} 个，共 {} 个"],
-  question: ["Question", "问题"], high: ["high priority", "高优先级"], recent: ["Recent", "最近"],
-  again: ["Answer again", "重新回答"], token: ["Token", "令牌"], low: ["low priority", "低优先级"],
-  offline: ["no connection", "没有连接"], left: ["{} left", "剩余 {}"], go: ["Continue", "继续"],
-  words: ["Your answer", "你的回答"], danger: ["careful", "请谨慎"], submit: ["Submit", "提交"],
+  lost: ["No connection, trying again", "连接已断开，正在重试"], connected: ["Connected", "已连接"],
+  queue: ["Waiting questions", "等待回答的问题"], released: ["Back at the terminal", "已退回终端"],
+  none: ["Choose an option or type an answer.", "请选择一项或输入回答。"], go: ["Continue", "继续"],
+  medium: ["medium priority", "中优先级"], question: ["Question", "问题"], topic: ["Topic", "主题"],
+  failed: ["Not sent ({}). Please try again.", "未能发送（{}）。请重试。"], send: ["Send", "发送"],
+  offline: ["no connection", "没有连接"], desk: ["Answered at the desk", "已在电脑前回答"],
+  again: ["Answer again", "重新回答"], other: ["Other", "其他"], words: ["Your answer", "你的回答"],
+  high: ["high priority", "高优先级"], ended: ["No longer waiting", "已不再等待"],
+  left: ["{} left", "剩余 {}"], answered: ["Answered: {}", "已回答：{}"], token: ["Token", "令牌"],
+  low: ["low priority", "低优先级"], danger: ["careful", "请谨慎"], recent: ["Recent", "最近"],
 };
 const set = Object.assign, zh = /^zh/i.test(navigator.language);
 const $ = selector => document.querySelector(selector);
@@ -1893,16 +1909,14 @@ try { store = localStorage; } catch { }  // storage is off: the token lasts as l
 function el(kind, ...kids) {  // what comes from outside becomes text, never markup or a property
   const [tag, ...names] = kind.split("."), node = document.createElement(tag);
   set(node, { className: names.join(" ") }).append(...kids.filter(Boolean));
-  if (!node.firstElementChild) node.dir = "auto";
-  return node;
+  return node.firstElementChild ? node : set(node, { dir: "auto" });
 }
 const bearer = () => store.a4pToken ? { Authorization: "Bearer " + store.a4pToken } : {};
 const show = state => set($("#state"), { className: state, textContent: say(state) });
 const later = (act, seconds) => { clearTimeout(timer); timer = setTimeout(act, seconds * 1000); };
 const change = (item, what) => { set(item, what); draw(); };
 function connect() {
-  source?.close();
-  later(lost, 15);
+  source?.close(); later(lost, 15);
   const code = btoa(bearer().Authorization || "");  // as the server wants it, safe in a URL:
   const auth = code.replace(/[+/=]/g, c => "-_"["+/".indexOf(c)] || "");
   source = new EventSource(`/${topic},${topic}-response/sse?since=12h&auth=${auth}`);
@@ -1911,28 +1925,22 @@ function connect() {
     if (!event.data) return;  // the browser's own "open"
     const m = JSON.parse(event.data);
     if (name !== "message") skew = m.time * 1000 - Date.now();
-    later(lost, 77);
-    show("connected");
-    take(m);
+    later(lost, 77); show("connected"); take(m);
   });
 }
 async function lost() {
-  source.close();
-  show("lost");
-  later(connect, 3);
+  source.close(); show("lost"); later(connect, 3);
   const answer = await fetch(`/${topic}/auth`, { headers: bearer() }).catch(Object);
   if ([401, 403].includes(answer.status)) gate();
 }
 function gate() {  // asks for what is missing, the topic or the token
   clearTimeout(timer);
-  $("#gate").hidden = false;
+  $("#gate").hidden = false; $("#state").textContent = "";
   $("#gate b").textContent = say(topic ? "token" : "topic");
-  $("#state").textContent = "";
   set($("#key"), topic ? { type: "password" } : { pattern: "[\\w\\-]{1,55}" }).focus();
 }
 function take(m) {
-  if (seen.has(m.id)) return;
-  seen.add(m.id);
+  if (seen.has(m.id)) return; else seen.add(m.id);
   const id = String(m.topic === topic ? m.sequence_id || m.id : m.title), a = Object(m.a4p);
   const item = items.get(id) || { id, time: m.time }, asks = /^(question|approval)$/.test(a.kind);
   const about = id.endsWith("b") && items.get(id.slice(0, -1));  // whom a word is about
@@ -1942,8 +1950,7 @@ function take(m) {
   if (m.topic !== topic) return set(item, { sent: m.message });
   const until = Number(a.deadline) || NaN;
   if (about?.card) return set(about, { until, sent: null, error: m.message });
-  items.delete(id);
-  items.set(id, item);
+  items.delete(id); items.set(id, item);
   if (!item.card) set(item, { title: m.title, message: m.message });
   if (asks && !item.end) ask(item, a);  // an old push may come after the end
   else if (a.kind === "end" || item.card && !asks) item.end = a;
@@ -1998,22 +2005,20 @@ function draw() {  // brings the page to what the items say; once a second, too
     const { card, note, clock, sent } = item, next = queue.children[i];
     if (card !== next) $("#live").textContent = `${item.title}: ${item.message}`;
     if (card !== next) queue.insertBefore(card, next);
-    card.classList.toggle("sent", sent != null);
-    item.form.firstChild.disabled = item.busy;
+    card.classList.toggle("sent", sent != null); item.form.firstChild.disabled = item.busy;
     const told = sent == null ? item.error : say("sent", sent);
     if (note.textContent !== told) note.textContent = told;  // else it would be read out again
     const s = Math.min(86399, Math.max(0, Math.ceil(left(item)))) || 0;
     const time = new Date(s * 1000).toISOString().slice(11, 19).replace(/^00:|^0/, "");
-    clock.textContent = item.until ? say("left", time) : "";
     clock.className = s > 15 ? "clock" : "clock soon";
+    clock.textContent = item.until ? say("left", time) : "";
   });
   if (held && !held.isConnected) (cards[0] || $("main")).focus();
   past.slice(0, -20).forEach(item => items.delete(item.id));
   const list = el("ul", ...past.slice(-20).reverse().map(over));
   if (!list.isEqualNode($("ul"))) $("ul").replaceWith(list);
   document.title = waiting.length ? `(${waiting.length}) a4p` : "a4p";
-  $("#empty").hidden = waiting.length > 0 || !seen.size;
-  $("#past").hidden = !past.length;
+  $("#empty").hidden = waiting.length > 0 || !seen.size; $("#past").hidden = !past.length;
 }
 function over({ card, end, time, title, message }) {  // what is no longer waiting, as a row
   const clock = new Date(time * 1000).toLocaleTimeString([], { timeStyle: "short" });
@@ -2022,7 +2027,7 @@ function over({ card, end, time, title, message }) {  // what is no longer waiti
     (card || end) && el("b." + state, say(state, end?.answer)));
 }
 function prose(text) {
-  let lines = "";
+  let lines;
   try { lines = /^\s*[[{]/.test(text) && yaml(JSON.parse(text)).trim(); } catch { }  // no JSON
   return lines ? el("pre.text", lines) : el("p.text", text);
 }
@@ -2053,8 +2058,7 @@ addEventListener("keydown", event => {
   const marks = [...first.card.querySelectorAll(".mark")];
   marks.find(mark => mark.textContent.toUpperCase() === key)?.click();
 });
-document.documentElement.lang = zh ? "zh-CN" : "en";
-$("#queue").ariaLabel = say("queue");
+document.documentElement.lang = zh ? "zh-CN" : "en"; $("#queue").ariaLabel = say("queue");
 document.querySelectorAll("[data-say]").forEach(n => { n.textContent = say(n.dataset.say); });
 addEventListener("hashchange", () => location.reload());  // a link with a token, opened here
 for (const name of ["online", "pageshow", "visibilitychange"]) addEventListener(name, event => {
@@ -2067,8 +2071,7 @@ $("#gate").onsubmit = event => {
   event.preventDefault();
   location.replace((topic ? "#t=" : "/") + encodeURIComponent($("#key").value));
 };
-setInterval(draw, 1000);
-(topic ? connect : gate)();
+setInterval(draw, 1000); (topic ? connect : gate)();
 </script>
 """
 
@@ -2263,10 +2266,8 @@ class Exchange(HandlerBase):
                 if self.command in methods and (found := re.fullmatch(form, path))), ("", " ", ()))
             self._admit(free)
             refuse_if(not target, 40401)
-            if target.startswith("{"):
-                self._send([target.encode() + b"\n"])
-            else:
-                getattr(self, target)(*groups)
+            fixed = target.startswith("{")
+            self._send([target.encode() + b"\n"]) if fixed else getattr(self, target)(*groups)
         except Rejected as rejected:
             self._send([rejected.line], rejected.status)
         self.body, self.deadline = None, time.monotonic() + self.limits.HEAD_SECONDS
@@ -2748,9 +2749,8 @@ class Mcp:
         content = dig(result, "content") if dig(result, "action") == "accept" else None
         answer = Answer([label for label in question.labels if label == dig(content, "option")],
                         str(dig(content, "custom") or "").strip() * question.words)
-        if answer.joined():
-            return answer
-        return Answer(state=state or ("released" if result else "no_client"))
+        ended = state or ("released" if result else "no_client")
+        return answer if answer.joined() else Answer(state=ended)
 
 # === Setting up: install, uninstall, doctor =================================
 
@@ -3270,8 +3270,8 @@ def carry_out(options: Options, agent: str) -> int:
         return error.exit_code
     if options.dry_run:
         return 0
-    done = "uninstalled" if removes else "installed"
-    options.tell(done if changes else "unchanged", file=path)
+    done = "unchanged" if not changes else "uninstalled" if removes else "installed"
+    options.tell(done, file=path)
     if not removes:
         options.tell("needs_" + agent)
     for file, _ in moves if removes else []:
@@ -3387,8 +3387,8 @@ def cmd_mcp(options: Options) -> None:
     Mcp().run(options.state)
 
 DEMO_CALL = {
-    "hook_event_name": "PreToolUse", "tool_name": "AskUserQuestion", "session_id": "demo",
-    "cwd": "/home/me/shop", "tool_input": {"questions": [{
+    "hook_event_name": "PreToolUse", "tool_name": "AskUserQuestion", "cwd": "/home/me/shop",
+    "tool_input": {"questions": [{
         "question": "How should the service run?", "header": "Deploy", "multiSelect": False,
         "options": [{"label": label} for label in ("Docker", "systemd", "local only")]}]}}
 

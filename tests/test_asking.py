@@ -206,7 +206,7 @@ class Lost:
 def ended():
     Lost()
     return ""
-a4p.watch = lambda call: ended
+a4p.watch = lambda state, call: ended
 sys.exit(a4p.main(sys.argv[1:]))
 """)
     run = hook("claude", claude(DB), script)
