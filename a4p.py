@@ -1148,8 +1148,7 @@ class Conversation:
                  close_push: Callable[[Json], object],
                  ended: Callable[[], str] = lambda: "") -> None:
         self.config, self.log, self.pending = state.config, state.log, state.pending
-        self.sender, self.timeout = sender, timeout
-        self.close_push, self.ended = close_push, ended
+        self.sender, self.timeout, self.close_push, self.ended = sender, timeout, close_push, ended
         self.ntfy = Ntfy(self.config)
         self.inbox = Inbox(self.ntfy, [self.config.topic + REPLY_SUFFIX, self.config.topic])
         self.seen, self.waiting = set[str](), False
@@ -1175,8 +1174,6 @@ class Conversation:
             "text": question.text[:300], "since": time.time(), "deadline": push.deadline,
             "title": push.title, "closing": push.closing("lost")}, question.labels)
         push.tagged = len(self.pending.live()) > 1
-        while event := self.inbox.get(0):
-            self.seen.add(event["id"])  # it was there before the question
         self.published = time.monotonic()  # what requests before this bring is live
         body, ntfy = push.compose(), self.ntfy
         try:
@@ -1190,7 +1187,7 @@ class Conversation:
         self.log.line(f"{push.id} {self.sender.agent} asks: {question.text}")
         self.inbox.follow(message["id"], self.published)
         subprocess.Popen  # noqa: B018 (imports it: for the receipt, while nobody is kept waiting)
-        self.pushed_at = message["time"]  # the server's clock, whole seconds
+        self.pushed_at, self.echo = message["time"], message["id"]  # the server's, whole seconds
         self.skew = int(push.deadline - self.timeout) - self.pushed_at  # at most what it is
         self.replayed, self.asked_back = set[float](), ""  # later requests with what is older
         answer = self._wait()
@@ -1243,6 +1240,9 @@ class Conversation:
         if event["id"] in self.seen or event.get("topic") not in self.inbox.topics:
             return ""
         self.seen.add(event["id"])
+        if event["id"] == self.echo:
+            self.echo = ""
+        early = self.echo and event["via"] <= self.published and len(self.inbox.topics) > 1
         title = str(event.get("title", ""))
         if event["topic"] == self.config.topic:
             if any(map(event.get, ("title", "tags", "click", "actions", "attachment"))):
@@ -1251,7 +1251,7 @@ class Conversation:
             return "tap" if title == self.push.id else ""
         strict = self.push.question.kind == "approval" or event["via"] in self.replayed
         since = self.pushed_at + strict  # of a replay, or for an approval, a later second
-        return "words" if event["time"] >= since else ""
+        return "words" if event["time"] >= since and not early else ""  # before the push itself
 
     def _typed(self, event: Json, text: str) -> Answer | None:
         """Words count for the question whose tag they start with, else for the only one."""

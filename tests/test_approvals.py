@@ -340,7 +340,7 @@ def test_a_yes_within_the_push_s_second_allows_nothing(
     with a4p.Conversation(state, a4p.Sender("Test"), 1, lambda body: None) as talk:
         push = talk.push = a4p.Push(state.config, a4p.Sender("Test"), ask)
         talk.published, talk.pushed_at, talk.replayed, talk.asked_back = 0.0, 100, set(), ""
-        talk.skew = 0
+        talk.skew, talk.echo = 0, ""
         push.tag = state.pending.add({
             "id": push.id, "title": push.title, "text": "May I?", "since": time.time(),
             "deadline": time.time() + 9, "closing": {}})

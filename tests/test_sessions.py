@@ -175,7 +175,7 @@ def test_a_typed_reply_is_taken_once_even_if_all_is_replayed(
     with a4p.Conversation(state, a4p.Sender("Test"), 1, lambda body: None) as talk:
         talk.inbox.opened.wait(SOON)
         talk.push, talk.pushed_at, talk.published, talk.replayed = push, int(time.time()) - 60, 0, set()
-        talk.skew = 0
+        talk.skew, talk.echo = 0, ""
         push.tag = state.pending.add({"id": push.id, "since": time.time()})
         for event in talk.ntfy.poll(talk.inbox.topics, "all"):
             assert talk._consider({**event, "via": 99}) is None
