@@ -1765,7 +1765,7 @@ def run_deliver() -> int:
                     break
                 except Refused as error:
                     state.log.failure("receipt", error)
-                    if error.http:
+                    if 300 <= error.http < 429:
                         break
                     time.sleep(pause)
     except Exception as error:

@@ -641,3 +641,14 @@ def test_at_home_nothing_is_asked_or_told(
     home.run("home")
     assert hook("claude", given).output() is None
     assert not phone.pushes
+
+
+def test_a_command_that_is_cut_on_the_phone_is_marked(home: Home) -> None:
+    """JSON's escapes make it too big before it is too long."""
+    quoted = "\n".join(['echo "' + '\\"' * 20 + '"'] * 23)
+    command = f"{quoted}\ncp ~/secret.txt /mnt/share\n{quoted}"
+    assert len(command) < a4p.INPUT_SHOWN
+    call = a4p.AGENTS["claude"].read(request(given={"command": command}), "wait")
+    assert call is not None
+    body = a4p.Push(a4p.State(str(home.path)).config, call.sender, call.questions[0]).compose()
+    assert "secret" not in body["message"] and (body["priority"], body["tags"]) == (5, ["warning"])

@@ -191,7 +191,8 @@ def test_a_question_that_is_not_taken_stays_at_the_terminal(
 
 @pytest.mark.parametrize("lost", [Reply(raw=b"", takes=True), Reply(raw=OK, end=RESET, takes=True),
                                   Reply(raw=b"HTTP/1.1 20", takes=True),
-                                  Reply(raw=b"", end=STALL, takes=True), Reply(body=HTML, takes=True)])
+                                  Reply(raw=b"", end=STALL, takes=True), Reply(body=HTML, takes=True),
+                                  Reply(502, HTML, takes=True), Reply(504, HTML, takes=True)])
 def test_a_push_whose_acceptance_is_lost_is_replaced(home: Home, ask: Start, lost: Reply) -> None:
     """It may stand on the phone although the hook cannot know: nobody is to answer it."""
     with Faulty(publish=[lost, Reply()]) as server:
@@ -601,3 +602,17 @@ def test_a_flood_of_foreign_messages(home: Home, ask: Start, live: bool) -> None
         assert run.answers() == {"Which database?": "SQLite"}
         assert [body["title"] for body in server.taken if body["topic"] == topic] == [push["title"]]
     assert len(entries(home)) == 2
+
+
+def test_a_redirect_in_a_break_ends_no_call(home: Home, hook: Start) -> None:
+    """A hotel's login page is there for a moment only; what was answered by then counts."""
+    with Faulty(stream=[Reply(), moved(302), Reply()]) as server:
+        home.configure(server=server.url, timeout=20)
+        other = {**DB, "question": "And which cache?"}
+        run = hook("claude", claude(DB, other))
+        push = server.push()
+        server.cut()
+        server.wait("stream", 3)
+        server.send(tap(push, "SQLite"))
+        server.send(tap(server.push(1), "PostgreSQL"))
+        assert run.answers() == {"Which database?": "SQLite", "And which cache?": "PostgreSQL"}

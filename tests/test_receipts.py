@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
 import pytest
 
 from conftest import SOON, HookRun
+from gate import Gate
 from homes import Home
 from phones import Phone
 from proxies import Before216, proxy
-from test_asking import DB, claude
+from test_asking import DB, claude, delivered
 
 Start = Callable[..., HookRun]
 
@@ -85,3 +87,21 @@ def test_a_receipt_that_fails_is_logged_only(home: Home, hook: Start, server: st
     while "receipt: http://127.0.0.1:9 cannot be reached" not in log.read_text():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_a_receipt_is_tried_again_until_the_network_is_back(
+        home: Home, hook: Start, server: str) -> None:
+    with Gate(server) as gate, contextlib.closing(Phone(server, home.config["topic"])) as phone:
+        home.configure(server=gate.url, timeout=2)
+        run = hook("claude", claude(DB))
+        push = phone.push()
+        delivered(home)
+        gate.shut()
+        gate.cut()
+        assert run.output() is None
+        log, end = home.path / "a4p.log", time.monotonic() + SOON
+        while "receipt: " not in log.read_text():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        gate.shut(False)
+        assert phone.replaced(push)["message"] == "Not answered, back at the terminal"

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 import a4p
 from conftest import SOON, HookRun
+from faulty import Faulty, Reply
+from gate import Gate
 from homes import Home
 from phones import Phone
 from test_asking import DB, claude, delivered, waits
@@ -190,3 +198,91 @@ def test_an_entry_stays_until_its_receipt_is_handed_on(home: Home) -> None:
         assert talk.ask(a4p.Question("", "", "Well?")).state == "timeout"
     assert there == [1]
     assert state.pending.live() == []
+
+
+# --- words that were meant for another ---------------------------------------
+
+def test_a_yes_meant_for_a_question_that_is_over_allows_nothing(
+        server: str, home: Home, hook: Start) -> None:
+    """It is typed while two wait, and heard when one is left: without a network in between."""
+    may = {**claude(DB, event="PermissionRequest"), "tool_name": "Bash",
+           "tool_input": {"command": "rm -rf /srv/data"}}
+    with Gate(server) as gate, contextlib.closing(Phone(server, home.config["topic"])) as phone:
+        home.configure(server=gate.url, timeout=4)
+        first = hook("claude", claude(DB))
+        phone.push()
+        home.configure(timeout=60)
+        second = hook("claude", may)
+        push = phone.push(1)
+        delivered(home, 2)
+        gate.shut()
+        gate.cut()
+        time.sleep(2.02 - time.time() % 1)  # what is typed in a push's own second never counts
+        phone.type("yes")
+        assert first.output() is None
+        gate.shut(False)
+        asked = next(phone.push(n) for n in (2, 3) if "“yes”" in phone.push(n)["message"])
+        assert asked["actions"] and second.process.poll() is None
+        phone.tap(push, -1)
+        assert second.output()["hookSpecificOutput"]["decision"]["behavior"] == "deny"
+
+
+def test_a_reply_sent_twice_answers_no_question_that_was_not_there(
+        home: Home, phone: Phone, hook: Start) -> None:
+    again = {**DB, "question": "Drop the old one?", "options": [{"label": "Keep"}, {"label": "Drop"}]}
+    run = hook("claude", claude(DB, again))
+    phone.push()
+    delivered(home)
+    time.sleep(1.02 - time.time() % 1)  # both within a second
+    phone.type("2")
+    phone.type("2")
+    phone.tap(phone.push(1), 0)
+    assert run.answers() == {"Which database?": "SQLite", "Drop the old one?": "Keep"}
+
+
+# --- who is gone, and who is not ----------------------------------------------
+
+def test_a_dead_agent_behind_a_shell_withdraws_its_question(home: Home, phone: Phone) -> None:
+    """The shell of the hook's line lives on, and with it the hook's parent."""
+    code = ("import subprocess, sys; subprocess.run(['/bin/sh', '-c', sys.argv[1]], "
+            "input=sys.argv[2].encode(), stdout=subprocess.PIPE)")
+    call = json.dumps({"hook_event_name": "PreToolUse", "tool_name": "request_user_input",
+                       "tool_input": {"questions": [{"id": "a", **DB}]}})
+    agent = subprocess.Popen([sys.executable, "-c", code, home.hook("codex"), call])
+    push = phone.push()
+    agent.kill()
+    agent.wait()
+    assert phone.replaced(push)["message"] == "Withdrawn by the agent"
+
+
+def test_home_counts_before_the_question_is_out(home: Home, hook: Start) -> None:
+    with Faulty(stream=[Reply(late=1.5)]) as server:
+        home.configure(server=server.url, timeout=60)
+        run = hook("claude", claude(DB))
+        server.wait("stream")
+        home.run("home")
+        assert run.output() is None
+
+
+def test_a_host_s_other_name_is_no_other_host(home: Home, hook: Start, phone: Phone) -> None:
+    """Laptops are renamed by the networks they are in."""
+    run = hook("claude", claude(DB))
+    phone.push()
+    delivered(home)
+    file = next((home.path / "pending").glob("*.json"))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "host": "another"}))
+    assert [entry["text"] for entry in waits(home)] == ["Which database?"]
+    phone.type("2")
+    assert run.answers() == {"Which database?": "SQLite"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no ps")
+def test_a_process_is_known_by_ps_in_any_language_and_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = os.path.exists
+    monkeypatch.setattr(os.path, "exists", lambda path: path != "/proc/self/stat" and there(path))
+    found = set()
+    for zone in ("UTC0", "Asia/Shanghai", "XYZ-9"):
+        monkeypatch.setenv("TZ", zone)
+        monkeypatch.setenv("LC_ALL", "C.UTF-8")
+        found.add(a4p.process_stamp(os.getpid()))
+    assert len(found) == 1 and "" not in found

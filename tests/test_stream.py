@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -187,3 +188,17 @@ def test_a_redirect_is_not_followed_and_named(home: Home, hook: Start) -> None:
         assert hook("claude", claude(DB)).output() is None
     assert "set `server` to https://elsewhere.example" in (home.path / "a4p.log").read_text()
     assert json.loads(home.run("status", "--json"))["waiting"] == []
+
+
+def test_a_stream_that_died_without_a_sign_costs_no_answer(
+        server: str, home: Home, gate: Gate, hook: Start) -> None:
+    """Before the time is up a4p looks once itself."""
+    home.configure(timeout=6)
+    with contextlib.closing(direct_phone(server, home)) as phone:
+        run = hook("claude", claude(DB))
+        push = phone.push()
+        delivered(home)
+        gate.silence()
+        phone.tap({**push, "actions": [{**action, "url": action["url"].replace(gate.url, server)}
+                                       for action in push["actions"]]}, 1)
+        assert run.answers() == {"Which database?": "SQLite"}
