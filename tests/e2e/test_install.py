@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_asked_again(
     screen.say("ntfy.sh")
     screen.shows("ntfy.sh 不合要求")
     screen.press("C-c")
-    screen.shows("已撤回")
+    screen.shows("已中止")
     assert not (person.home / ".a4p").exists()
 
 
