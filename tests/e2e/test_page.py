@@ -999,8 +999,7 @@ def test_what_comes_from_outside_is_never_markup(
     expect(visit.recent).to_have_count(3)
     assert attack in visit.cards.inner_text() and attack in visit.recent.first.inner_text()
     before = visit.page.evaluate("document.querySelectorAll('*').length")
-    while not visit.page.evaluate("Date.now() > calm"):  # where the ended ones were shown for a moment
-        time.sleep(0.05)
+    visit.settled()  # the ended ones may have been shown for a moment
     visit.cards.locator(".row").first.click()
     assert site.replies(1) == [(key, attack)]
     expect(visit.cards.get_by_text("Sent:")).to_contain_text(attack)
