@@ -300,7 +300,7 @@ def test_a_python_without_certificates_is_told_what_to_do(
 def test_the_systems_certificates_help_out(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A python.org build on macOS has none of its own: those of /etc/ssl/cert.pem are used."""
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
                     "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
                     "-keyout", "key.pem", "-out", "cert.pem"],
                    cwd=tmp_path, check=True, capture_output=True, timeout=60)

@@ -66,7 +66,9 @@ def test_eight_at_once_each_get_their_own_in_100_rounds(home: Home) -> None:
         state = a4p.State(str(home.path))
         with a4p.Conversation(state, a4p.Sender("Test"), 30, lambda body: None) as talk:
             for turn in range(100):
-                ready.wait(30)
+                if ready.wait(30) == 0:  # in an hour there are not so many as here in seconds
+                    for old in (home.path / "pending").glob("*.over"):
+                        old.unlink()
                 name = str(number + HOOKS * turn)
                 outcome = talk.ask(a4p.Question("", "", name, options))
                 right += outcome == a4p.Answer([], f"for {name}")
