@@ -1934,8 +1934,7 @@ async function lost() {
   if ([401, 403].includes(answer.status)) gate();
 }
 function gate() {  // asks for what is missing, the topic or the token
-  clearTimeout(timer);
-  $("#gate").hidden = false; $("#state").textContent = "";
+  clearTimeout(timer); $("#gate").hidden = false; $("#state").textContent = "";
   $("#gate b").textContent = say(topic ? "token" : "topic");
   set($("#key"), topic ? { type: "password" } : { pattern: "[\\w\\-]{1,55}" }).focus();
 }
@@ -3291,8 +3290,9 @@ def cmd_uninstall(options: Options) -> int:
         with contextlib.suppress(A4pError):  # the phone is told while there is a config
             for entry in released:
                 Ntfy(state.config).publish(entry["closing"])
-        for name in ("config.json", "out", "a4p.log", "pending", "taken", "awake-told",
-                     "serve.jsonl"):
+        for _ in range(40):  # what was released has a last line for the log
+            time.sleep(any(process_stamp(one["pid"]) == one["stamp"] for one in released) * 0.05)
+        for name in "config.json out a4p.log pending taken awake-told serve.jsonl".split():  # noqa: SIM905
             remove(f"{state.home}/{name}")
             shutil.rmtree(f"{state.home}/{name}", ignore_errors=True)
         with contextlib.suppress(OSError):
