@@ -84,22 +84,14 @@ def test_a_waiting_question_survives_any_line_of_a_stream(data: bytes) -> None:
     fuzz.line(data)
 
 
-def test_bytes_on_a_socket_are_answered_or_the_connection_closed_and_no_thread_is_left() -> None:
-    with fuzz.Served() as served:
+@pytest.mark.parametrize(("peer", "name"), [(fuzz.Served, "http"), (fuzz.Spoken, "mcp")])
+def test_one_server_answers_any_bytes_in_its_protocol_and_leaves_nothing_behind(
+        peer: Any, name: str) -> None:
+    with peer() as one:
         @settings(STEADY, max_examples=40)
-        @given(mutations("http") | st.binary(max_size=60))
+        @given(mutations(name) | st.binary(max_size=60))
         def check(data: bytes) -> None:
-            served.check(data)
-
-        check()
-
-
-def test_bytes_on_an_mcp_server_s_stdin_are_answered_by_messages_of_the_protocol() -> None:
-    with fuzz.Spoken() as spoken:
-        @settings(STEADY, max_examples=40)
-        @given(mutations("mcp") | st.binary(max_size=60))
-        def check(data: bytes) -> None:
-            spoken.check(data)
+            one.check(data)
 
         check()
 

@@ -88,6 +88,15 @@ def test_a_config_that_cannot_be_changed_is_said_and_the_rest_is_done(user: User
     assert user.codex.exists()
 
 
+def all_of(terminal: int) -> bytes:
+    """What a terminal shows until its process has ended."""
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while data := os.read(terminal, 65536):
+            shown += data
+    return shown
+
+
 def test_on_a_terminal_the_test_question_comes_back(user: User, server: str) -> None:
     user.run("setup", "--yes", "--server", server)
     ours, theirs = pty.openpty()
@@ -98,10 +107,7 @@ def test_on_a_terminal_the_test_question_comes_back(user: User, server: str) -> 
         push = phone.push()
         assert "Does this reach you?" in push["message"]
         phone.tap(push, 0)
-        shown = b""
-        with contextlib.suppress(OSError):  # how a terminal ends
-            while data := os.read(ours, 65536):
-                shown += data
+        shown = all_of(ours)
         assert process.wait(SOON) == 0
         phone.replaced(push)
     os.close(ours)
@@ -122,10 +128,7 @@ def test_what_is_typed_on_a_terminal_is_taken_as_it_is_meant(user: User, server:
         os.write(ours, typed.encode())
         phone.push()
         phone.type("desk")
-        shown = b""
-        with contextlib.suppress(OSError):  # how a terminal ends
-            while data := os.read(ours, 65536):
-                shown += data
+        shown = all_of(ours)
         assert process.wait(SOON) == 3
     os.close(ours)
     assert config(user)["server"] == server
